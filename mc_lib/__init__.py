@@ -1,0 +1,1 @@
+"""How a tiny transformer learns to look up variables and to add modulo p."""
