@@ -55,7 +55,7 @@ def _kinds(cfg: Config) -> Int[Tensor, "kind n pos"]:
     """PER_KIND training sequences of each kind."""
     first, second = (task.variables_for(cfg, side, True) for side in (0, 1))
     both, pairs = task.variable_pairs(cfg, 0), task.training_pairs(cfg)
-    only: list[tuple[float, float, float, float]] = [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
+    only = [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)]
     mixes = [mixture(weights, pairs, first, second, both) for weights in only]
     return torch.stack([sample(cfg, mix, PER_KIND, 451 + k) for k, mix in enumerate(mixes)])
 

@@ -77,11 +77,11 @@ def _checked(place: Path, cfg: Config) -> Run:
     return run
 
 
-def result(run: Run) -> dict[str, float]:
+def result(run: Run) -> dict[str, int | float]:
     """A finished run's row: its settings, all metrics at the end, and the exact sets by part with their sizes."""
     cfg, weights = run.config, run.weights()
     settings = {k: v for k, v in cfg.to_dict().items() if isinstance(v, (int, float))}
-    row = {**settings, **metrics_row(weights, cfg)}
+    row: dict[str, int | float] = {**settings, **metrics_row(weights, cfg)}
     zero = evaluation.exact_zero_var(cfg)
     numbers = task.operands(zero, cfg).numbers
     classes = task.pair_classes(cfg)[numbers[:, 0], numbers[:, 1]]
