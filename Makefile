@@ -21,12 +21,14 @@ lint: $(READY)  ## ruff and mypy
 
 execute: $(READY)  ## execute the chapters' committed notebooks anew
 	@$(BIN)/python -m tools.execute
+	@$(BIN)/python -m tools.readme
 
 lab: $(READY)  ## open JupyterLab on the chapters
-	$(BIN)/jupyter lab --notebook-dir=. book/index.md
+	$(BIN)/jupyter lab --notebook-dir=. book/index.ipynb
 
 bench: $(READY)  ## time training, and print bench/results
 	$(BIN)/python -m mc_lib bench
+	@$(BIN)/python -m tools.readme
 
 env: $(READY)  ## only make .venv
 

@@ -6,7 +6,7 @@
 
 The variants take turns, so that a noisy machine disturbs them alike; each keeps its best round. The arithmetic
 floor is the matrix operations of a step of (b) over the rate at which this machine multiplies large matrices.
-Writes bench/results/NAME.json and the table in README.md.
+Writes bench/results/NAME.json; `make bench` puts its table into README.md.
 """
 
 import argparse
@@ -33,13 +33,7 @@ from mc_lib.train import Training, train
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- bench -->", "<!-- /bench -->")
-NAMES = {
-    "a": "all positions, dead layer-1 MLP (as released)",
-    "a_no_dead_mlp": "all positions, no layer-1 MLP",
-    "b": "`mc_lib.train`, float32",
-    "b_bfloat16": "`mc_lib.train`, bfloat16 autocast",
-}
+NAMES = ("a", "a_no_dead_mlp", "b", "b_bfloat16")
 
 
 class Usual:
@@ -142,40 +136,6 @@ def peak_memory_mb() -> float:
     return usage.ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
 
-def table(result: dict) -> str:
-    """The README's table."""
-    steps, base = result["steps"], result["steps"]["a"]["cpu_ms"]
-    lines = [
-        "| one training step, one thread | CPU ms | wall ms | faster than the release's way |",
-        "|---|---|---|---|",
-    ]
-    for name, label in NAMES.items():
-        row = steps[name]
-        lines.append(f"| {label} | {row['cpu_ms']:.1f} | {row['wall_ms']:.1f} | {base / row['cpu_ms']:.1f}x |")
-    floor = result["floor_ms"]
-    lines.append(f"| arithmetic floor of `mc_lib.train`, float32 | {floor:.1f} | | {base / floor:.1f}x |")
-    lines += [
-        "",
-        f"Measured by `make bench` on {result['machine']}: {result['operations'] / 1e6:.0f} million matrix operations "
-        f"a step at {result['matrix_rate'] / 1e9:.0f} billion a second, so float32 training takes "
-        f"{steps['b']['cpu_ms'] / floor:.1f}x its floor. "
-        f"Drawing a batch alone takes {result['batch_ms']:.2f} ms, one evaluation {result['evaluation_ms']:.0f} ms; "
-        f"peak memory is {result['peak_memory_mb']:.0f} MB.",
-    ]
-    return "\n".join(lines)
-
-
-def write_readme(text: str) -> None:
-    """Replaces what stands between the two marks of README.md."""
-    readme = ROOT / "README.md"
-    old = readme.read_text()
-    before, rest = old.split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    aside = readme.with_suffix(".md.tmp")
-    aside.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
-    aside.replace(readme)
-
-
 def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -211,8 +171,6 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{arguments.name}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
-    print(table(result))
-    write_readme(table(result))
 
 
 if __name__ == "__main__":

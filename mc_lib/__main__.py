@@ -177,12 +177,22 @@ class Import:
     destination: Annotated[Path, tyro.conf.Positional]
     step: int | None = None
     """Step of a single file whose name has no number."""
+    held_out: float = Config.held_out
+    """Share of the ordered number pairs that its training never saw."""
+    split_seed: int = Config.split_seed
+    """Seed of its split into training and held-out pairs."""
+    not_second: str = Config.not_second
+    """Variables that its training never showed as the second operand; "" for none."""
+    not_first: str = Config.not_first
+    """Variables that its training never showed as the first operand; "" for none."""
 
     def run(self) -> None:
         from mc_lib.foreign import import_foreign
         from mc_lib.train import metrics_row
 
-        run = import_foreign(self.source, self.destination, step=self.step, measure=metrics_row)
+        told = {name: getattr(self, name) for name in ("held_out", "split_seed", "not_second", "not_first")}
+        base = Config(variables=26, **told)
+        run = import_foreign(self.source, self.destination, base, self.step, measure=metrics_row)
         print(f"imported {len(run.steps)} checkpoint(s), measured each: {run.path}")
 
 

@@ -23,7 +23,7 @@ _GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
 class Mixture(NamedTuple):
     """What may be drawn. A kind's variables are rows start .. start + counts of `variables`; -1 is no variable."""
 
-    thresholds: Int[Tensor, "kind-1"]
+    thresholds: Int[Tensor, " kind-1"]
     pairs: Int[Tensor, "pairs 2"]
     variables: Int[Tensor, "rows 2"]
     start: Int[Tensor, " kind"]

@@ -251,7 +251,7 @@ def read_tensors(path: Path, entry: Entry, cfg: Config, dtype: torch.dtype | Non
 def pack(what: str, tensors: Mapping[str, Tensor], cfg: Config, stored: Stored | None) -> bytes:
     """The bytes of a safetensors file; nothing goes in that a reader would refuse."""
     dtype = None if stored is None else getattr(torch, stored)
-    # cloned: views of one buffer, as a flat optimiser has them, would otherwise be refused
+    # cloned: earlier versions of safetensors take no two tensors that share memory
     own = {name: tensor.detach().to("cpu", dtype).contiguous().clone() for name, tensor in tensors.items()}
     check_tensors(what, own, cfg, dtype, whole=stored is not None)
     return safetensors.torch.save(own)

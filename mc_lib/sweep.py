@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from mc_lib import evaluation, model, task
 from mc_lib.config import Config, Refusal
-from mc_lib.runs import Run, open_run
+from mc_lib.runs import Run, RunWriter, open_run
 from mc_lib.storage import AnyPath, Stored, put
 from mc_lib.train import metrics_row, resume_many, train_many
 
@@ -102,6 +102,16 @@ def _right(weights: model.Weights, tokens: torch.Tensor, cfg: Config) -> torch.T
 
 def _share(name: str, right: torch.Tensor) -> dict[str, float]:
     return {f"{name}: right": float(right.sum()), f"{name}: n": float(len(right))}
+
+
+def shrink(run: Run, destination: AnyPath) -> Run:
+    """A copy of a finished run as a sweep keeps it: its metrics, and its last weights in half precision."""
+    with RunWriter.create(destination, run.config, "float16") as writer:
+        for row in run.metrics.to_dict("records"):
+            step = int(row.pop("step"))
+            last = step == run.step
+            writer.commit(step, row, run.weights() if last else None)
+        return writer.finish()
 
 
 # --- all of them ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def parse(text: str, cfg: Config) -> Int[Tensor, " pos"]:
         raise Refusal(f"{cause} in {_shorten(text)}: end with one sum of two operands, such as b+19=?")
     before, after = text.split("+")
     one_word = len(before.split()) == 1 and before.strip() not in ("PAD", PAD_SIGN)
-    if not before.strip() and len(after.replace("=", " ").split()) < 2:
+    if not before.strip() and len(after.replace("=", " ").replace("?", " ").split()) < 2:
         raise Refusal("nothing stands before '+': write a number or a variable there")
     if "=" in before or "," in before or one_word:
         context, lhs = _parse_text(before, cfg)

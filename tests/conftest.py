@@ -7,6 +7,7 @@ comparison: a figure's last digits differ between processors, and its numbers ar
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # As the book's own execution does: one thread a kernel, and no word from the kernel but errors.
@@ -15,6 +16,10 @@ os.environ["PYTHONHASHSEED"] = "0"
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 
 install_import_hook("mc_lib", "beartype.beartype")
+
+# The same examples at every run, and no clock: a busy machine is no failure.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 NOT_COMPARED = (
     "text/html",

@@ -9,7 +9,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mc_lib.config
@@ -113,6 +113,7 @@ def test_settings_that_do_not_fit_together():
 
 
 @given(st.integers(2, 1000), st.integers(0, 999))
+@settings(deadline=None)
 def test_kept_pairs_is_the_floor_of_the_exact_product(p, thousandths):
     exact = (1000 - thousandths) * p * p // 1000
     if exact:
@@ -122,6 +123,7 @@ def test_kept_pairs_is_the_floor_of_the_exact_product(p, thousandths):
 
 
 @given(st.integers(2, 1000), st.integers(4, 26), st.integers(8, 128), st.sampled_from([1, 2, 4, 8]))
+@settings(deadline=None)
 def test_derived_numbers(p, variables, length, heads):
     cfg = Config(p=p, variables=variables, length=length, heads=heads, not_first="a", not_second="d")
     ids = [*range(p), cfg.PLUS, cfg.EQUALS, cfg.PAD, *range(cfg.FIRST_VARIABLE, cfg.vocabulary)]
@@ -141,6 +143,7 @@ def test_dict_and_back():
 
 
 @given(st.dictionaries(st.sampled_from(sorted(DEFAULTS)), st.integers(-5, 200) | st.floats() | st.text() | st.none()))
+@settings(deadline=None)
 def test_any_dict_is_a_config_or_a_refusal(values):
     result = outcome(lambda: Config.from_dict(values))
     assert isinstance(result, Config) or len(result.splitlines()) == 1

@@ -75,7 +75,8 @@ def test_predict_prints_the_models_answer_and_what_it_attends_to(run_path, capsy
 def test_import_brings_in_a_state_dict_and_measures_it(tmp_path, run_path, capsys):
     weights = open_run(run_path).weights()
     torch.save(weights, tmp_path / "checkpoint_step_9.pth")
-    assert main(["import", str(tmp_path / "checkpoint_step_9.pth"), str(tmp_path / "there")]) == 0
+    told = ["--not-first=d", "--not-second=a"]
+    assert main(["import", str(tmp_path / "checkpoint_step_9.pth"), str(tmp_path / "there"), *told]) == 0
     run = open_run(tmp_path / "there")
     assert run.steps == [10]
     assert all(torch.equal(run.weights()[name], tensor) for name, tensor in weights.items())

@@ -84,7 +84,7 @@ def test_views_of_one_buffer_can_be_saved(tmp_path: Path) -> None:
         name: part.view(w.mT.shape).mT for (name, w), part in zip(weights_of(1).items(), flat.split(sizes), strict=True)
     }
     with RunWriter.create(tmp_path / "run", CFG) as writer:
-        writer.commit(1, weights=views)
+        writer.commit(1, weights=views, state={f"{part}/{k}": w for part in "ab" for k, w in views.items()})
         writer.commit(2, weights=model.unstack(model.stack([weights_of(1), weights_of(2)]))[1])
     for step in (1, 2):
         stored = open_run(tmp_path / "run").weights(step)

@@ -82,6 +82,15 @@ def test_finished_runs_are_not_repeated_and_others_go_on(tmp_path, straight, mon
     assert len(begun) == 2
 
 
+def test_a_shrunken_run_keeps_its_history_and_its_end(tmp_path):
+    full = train(SMALL, tmp_path / "full")
+    small = sweep.shrink(full, tmp_path / "small")
+    assert small.metrics.equals(full.metrics)
+    assert (small.config, small.steps) == (full.config, [SMALL.steps])
+    for name, tensor in small.weights().items():
+        assert torch.equal(tensor, full.weights()[name].half().float()), name
+
+
 def test_a_folder_with_another_sweep_is_refused(tmp_path, straight):
     train(SMALL.replace(lr=0.5), tmp_path / "000", final_only=True)
     with pytest.raises(Refusal, match="another config"):
