@@ -12,7 +12,7 @@ book: $(READY)  ## execute every chapter for RUN, render the site into BUILD, pr
 	@$(BIN)/python -m tools.render --run "$(RUN)" --build "$(BUILD)"
 
 test: lint  ## the checks, the tests, and every committed notebook again
-	$(BIN)/python -m pytest --nbval
+	$(BIN)/python -m pytest --nbval -n auto --dist loadfile
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -24,7 +24,9 @@ execute: $(READY)  ## execute the chapters' committed notebooks anew
 	@$(BIN)/python -m tools.readme
 
 lab: $(READY)  ## open JupyterLab on the chapters
-	$(BIN)/jupyter lab --notebook-dir=. book/index.ipynb
+	OMP_NUM_THREADS=1 $(BIN)/jupyter lab --notebook-dir=. \
+	  --LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate \
+	  --LabApp.news_url=None book/index.ipynb
 
 bench: $(READY)  ## time training, and print bench/results
 	$(BIN)/python -m mc_lib bench

@@ -90,7 +90,8 @@ class Config:
             raise Refusal(f"{name} = {letters!r} must be a string of different letters, such as 'ab'")
         for letter in letters:
             if letter not in known:
-                raise Refusal(f"{name} names {letter!r}, but the variables are {known[0]}..{known[-1]}: restrict one of these, or none")
+                there = f"{known[0]}..{known[-1]}"
+                raise Refusal(f"{name} names {letter!r}, but the variables are {there}: restrict one of these, or none")
         if self.variables - len(letters) < 2:
             raise Refusal(f"{name} = {letters!r} leaves fewer than two legal variables: restrict fewer")
 

@@ -79,7 +79,7 @@ def _checked(weights: Weights, cfg: Config) -> Weights:
     return {name: w if w.dtype == torch.float64 else w.float() for name, w in weights.items()}
 
 
-def _chunk(cfg: Config) -> int:
+def chunk(cfg: Config) -> int:
     """Sequences traced at once: few enough for the scores to stay in the cache."""
     return max(1, 2**19 // (cfg.heads * cfg.length**2))
 
@@ -114,7 +114,7 @@ def accuracies(weights: Weights, cfg: Config) -> Row:
     tokens, answers, sizes, kind = _questions(evaluation.task_only(cfg))
     device = weights["embed.W_E"].device
     right = []
-    for some, answer in zip(tokens.split(_chunk(cfg)), answers.split(_chunk(cfg)), strict=True):
+    for some, answer in zip(tokens.split(chunk(cfg)), answers.split(chunk(cfg)), strict=True):
         logits = model.logits(weights, some.to(device))
         if not logits.isfinite().all():
             raise Refusal("the weights are so large that the model overflows: take an earlier step")
@@ -162,9 +162,7 @@ def qk1_num_to_prev_var(weights: Weights, cfg: Config) -> Tensor:
     return (previous > other).double().mean(1).max().cpu()
 
 
-def match_matrices(
-    weights: Weights, cfg: Config
-) -> Float[Tensor, "head2 query_head key_head variable variable"]:
+def match_matrices(weights: Weights, cfg: Config) -> Float[Tensor, "head2 query_head key_head variable variable"]:
     """(E_v OV1) QK2 (E_v' OV1)' unscaled: how well the variable that `=` asks for meets the one before a number.
 
     For each layer-2 head, layer-1 head that brings the variable to `=`, and layer-1 head that brings it to the number.
@@ -225,7 +223,7 @@ def on_sequences(weights: Weights, cfg: Config) -> Row:
     """The measures that need sequences: attention with its mass, and the probes."""
     fixed = _fixed(evaluation.task_only(cfg))
     fixed = Sequences(*(field.to(weights["embed.W_E"].device) for field in fixed))
-    parts = [model.trace(weights, some) for some in fixed.tokens.split(_chunk(cfg))]
+    parts = [model.trace(weights, some) for some in fixed.tokens.split(chunk(cfg))]
     pattern1 = torch.cat([part.pattern1 for part in parts])
     pattern2 = torch.cat([part.pattern2 for part in parts])
     features = number_residuals(weights, pattern1, fixed)
@@ -235,7 +233,7 @@ def on_sequences(weights: Weights, cfg: Config) -> Row:
     return row | {"probe_l1_var_from_num": probe(*half), "probe_l1_var_from_num_4steps": probe_4steps(*half)}
 
 
-def _hit_and_mass(
+def hit_and_mass(
     weight: Float[Tensor, "n head pos"], right: Bool[Tensor, "n pos"]
 ) -> tuple[Bool[Tensor, "n head"], Float[Tensor, "n head"]]:
     """Whether the right places have the largest weights of all, and how much weight they have together."""
@@ -245,7 +243,7 @@ def _hit_and_mass(
     return least > other, (weight * right).sum(-1)
 
 
-def _best_head(hit: Bool[Tensor, "n head"], mass: Float[Tensor, "n head"]) -> int:
+def best_head(hit: Bool[Tensor, "n head"], mass: Float[Tensor, "n head"]) -> int:
     return int((hit.double().sum(0) + mass.double().mean(0) / 2).argmax())
 
 
@@ -270,8 +268,8 @@ def attention(
     )
     row: Row = {}
     for name, (weight, right, kind) in zip(ATTENTION, questions, strict=True):
-        hit, mass = _hit_and_mass(weight, right)
-        head = _best_head(hit, mass)
+        hit, mass = hit_and_mass(weight, right)
+        head = best_head(hit, mass)
         hit, mass, few = hit[:, head].double(), mass[:, head].double(), kind < 3
         row |= {name: hit.mean(), f"{name}_mass": mass.mean()}
         row |= {f"{name}_kinds012": hit[few].mean(), f"{name}_kinds012_mass": mass[few].mean()}

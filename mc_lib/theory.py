@@ -52,13 +52,9 @@ class Setup:
             value = getattr(self, name)
             whole = name in SIZES
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-                raise Refusal(
-                    f"{name} must be a {'whole ' if whole else ''}number from {low} to {high}, not {value!r}"
-                )
+                raise Refusal(f"{name} must be a {'whole ' if whole else ''}number from {low} to {high}, not {value!r}")
             if not low <= value <= high:
-                why = (
-                    ": `+`, two operands, `=` and one assignment need 6 positions" if name == "length" else ""
-                )
+                why = ": `+`, two operands, `=` and one assignment need 6 positions" if name == "length" else ""
                 raise Refusal(f"{name} = {value} is out of range{why}: choose {low} to {high}")
         if self.order not in ("fixed", "random"):
             raise Refusal(f"order {self.order!r} is unknown: choose fixed or random")

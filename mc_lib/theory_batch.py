@@ -43,9 +43,7 @@ def augment(s: Setup, tokens: Int[Tensor, "seq pos"]) -> Inputs:
     is_number = operands < s.p
     carried = operands + torch.where(is_number, s.blocks["tilde_number"].start, to_tilde)
     found = (tokens[:, None, :room] == operands[:, :, None]).int().argmax(2) + 1
-    return Inputs(
-        tokens, remapped, carried, torch.where(is_number, torch.tensor([room + 1, room + 2]), found)
-    )
+    return Inputs(tokens, remapped, carried, torch.where(is_number, torch.tensor([room + 1, room + 2]), found))
 
 
 def read(s: Setup, rows: Float[Tensor, "seq basis"], x: Inputs) -> Float[Tensor, "seq pos"]:
@@ -193,9 +191,7 @@ def sample(s: Setup, kind: int, count: int, seed: int = 0, assignments: int = 3)
     lhs = operands[:, 0] if kind == 2 else numbers[:, 0]
     rhs = numbers[:, 1] if kind == 0 else operands[:, kind - 1]
     turned = rng.integers(0, 2, count) * (s.order == "random")
-    return build(
-        s, *(torch.from_numpy(np.ascontiguousarray(x)) for x in (at, names, values, lhs, rhs, turned))
-    )
+    return build(s, *(torch.from_numpy(np.ascontiguousarray(x)) for x in (at, names, values, lhs, rhs, turned)))
 
 
 def _check_sample(s: Setup, kind: int, count: int, assignments: int) -> None:

@@ -88,7 +88,7 @@ class OperandAttention(NamedTuple):
     mass: float
     low: float
     high: float
-    """Mean over n rows with its 95% interval."""
+    """Mean over n sequences (and all heads) with its 95% interval."""
     lam: float
     """lambda: log of an operand's mean weight over any other key's."""
     n: int
@@ -96,7 +96,7 @@ class OperandAttention(NamedTuple):
 
 def operand_attention(pattern: Float[Tensor, "batch head key"]) -> OperandAttention:
     """Read the theorem's starting point off an attention pattern of `=` in layer 2."""
-    rows = pattern.to(F64).flatten(0, 1)
+    rows = pattern.to(F64).mean(1)
     n, keys = rows.shape
     if n < 2 or keys < 6:
         raise Refusal(
@@ -141,9 +141,7 @@ def sequences(cfg: Config) -> dict[int, Int[Tensor, "n pos"]]:
     found, pairs = {}, task.training_pairs(cfg)
     for kind in range(4):
         share = [float(kind == k) for k in range(4)]
-        mix = mixture(
-            (share[0], share[1], share[2], share[3]), pairs, first, second, task.variable_pairs(cfg, 0)
-        )
+        mix = mixture((share[0], share[1], share[2], share[3]), pairs, first, second, task.variable_pairs(cfg, 0))
         if len(pairs) and mix.counts[kind]:
             found[kind] = sample(cfg, mix, PER_KIND, STREAM + kind)
     return found
@@ -259,7 +257,7 @@ def _itself(before: Snapshot, last: Snapshot) -> Judged:
 
 RULES: tuple[tuple[str, str, str, Callable[[Snapshot, Snapshot], Judged]], ...] = (
     ("start.focus", "Before binding, `=` attends to the two operands of a sum of numbers.", "mass at least .9", _focus),
-    ("start.blind", "It does so whatever the operands are, variables included.", "mass at least .5 either side", _blind),
+    ("start.blind", "It does so with variables among the operands too.", "mass at least .5 on each side", _blind),
     ("start.layer1", "Layer 1 is in place before layer 2 learns to bind.", "both half of their last value", _layer1),
     ("order", "The memory comes after addition.", "less than half of it before binding", _order),
     ("memory.match", "Then a variable that `=` carries fits itself best.", "for .9 of variables", _memory),
@@ -289,6 +287,8 @@ def compare(snapshots: Sequence[Snapshot]) -> list[Comparison]:
 
 def growth(snapshots: Sequence[Snapshot]) -> tuple[int, int]:
     """Steps between which the diagonal, less the rest, grows from a tenth to nine tenths of its last value."""
+    if len(snapshots) < 2:
+        raise NotHere("growth cannot be seen on fewer than two checkpoints")
     last = snapshots[-1].stands_out
     if last <= 0:
         raise NotHere("the diagonal does not stand out at the end")

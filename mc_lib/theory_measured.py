@@ -1,7 +1,7 @@
 """The measurements behind the theorem's statements: each returns named numbers, and always the same ones.
 
 Nouns as in `theory` and `theory_sweeps`. FIXED and RANDOM are the middle-sized setup with operands in fixed
-and in random order; LARGE has every size far above V; PAPER_SIZE is the trained model's.
+and in random order; LARGE has every size far above V; PAPER_SIZE is the paper's model's.
 """
 
 import math
@@ -24,7 +24,7 @@ from mc_lib.theory import (
     update,
 )
 from mc_lib.theory_batch import augment, sample, scores
-from mc_lib.theory_more import Step, further_steps, random_embedding, sample_error
+from mc_lib.theory_more import RandomEmbedding, SampleError, Step, further_steps, random_embedding, sample_error
 from mc_lib.theory_sweeps import (
     KINDS,
     Scan,
@@ -41,6 +41,8 @@ Numbers = dict[str, float | int]
 FIXED, RANDOM = Setup(), Setup(order="random")
 LARGE = Setup(p=257, length=512, lam=14.0, beta=1e-9)
 PAPER_SIZE = Setup(p=59, variables=12, length=16)
+SMALL, DRAWS = Setup(p=13, length=32, order="random"), 3
+"""Where random embeddings are drawn: small enough for large dimensions."""
 
 
 @lru_cache(maxsize=8)
@@ -56,6 +58,18 @@ def window_of(s: Setup, kinds: Sequence[int] = KINDS) -> Window:
 @lru_cache(maxsize=2)
 def steps_of(s: Setup) -> list[Step]:
     return further_steps(s, steps=75, count=60)
+
+
+@lru_cache
+def embeddings_of(d: int) -> list[RandomEmbedding]:
+    """DRAWS random embeddings in d dimensions."""
+    return [random_embedding(SMALL, d, seed) for seed in range(DRAWS)]
+
+
+@lru_cache
+def samples_of(n: int, draws: int) -> list[SampleError]:
+    """Errors of the step from n sampled sequences."""
+    return [sample_error(FIXED, n, seed) for seed in range(draws)]
 
 
 # Measurements, in the order of the text.
@@ -300,15 +314,15 @@ def more_steps() -> Numbers:
 
 
 def random_directions() -> Numbers:
-    """Three draws at each dimension; the orthonormal limit beside them."""
-    small, numbers = RANDOM.replace(p=13, length=32), {}
+    """DRAWS draws at each dimension; the orthonormal limit beside them."""
+    numbers: Numbers = {}
     for d in (256, 65_536, 262_144):
-        draws = [random_embedding(small, d, seed) for seed in range(3)]
+        draws = embeddings_of(d)
         found = mean_of([draw.window.best for draw in draws])
         numbers[f"worst accuracy at d {d:,}"] = found.mean
         numbers[f"+- at {d:,}"] = found.high - found.mean
-        numbers[f"own variable first at {d:,}"] = sum(draw.identity for draw in draws) / len(draws)
-    return numbers | {"orthonormal": window(Scan(small, update(small), 300)).best, "draws": 3}
+        numbers[f"own variable first at {d:,}"] = sum(draw.identity for draw in draws) / DRAWS
+    return numbers | {"orthonormal": window(Scan(SMALL, update(SMALL), 300)).best, "draws": DRAWS}
 
 
 def paper_size() -> Numbers:
@@ -321,7 +335,7 @@ def paper_size() -> Numbers:
 
 
 def sampled() -> Numbers:
-    errors = [sample_error(FIXED, 4000, seed) for seed in range(6)]
+    errors = samples_of(4000, 6)
     found = mean_of([e.error for e in errors])
     need = FIXED.A**2 * FIXED.variables**2 / (4 * FIXED.eps**2 * FIXED.p)
     return {

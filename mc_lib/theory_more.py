@@ -64,9 +64,7 @@ def further_steps(
             kind: augment(s, torch.cat([sample(s, kind, count, 1000 * seed + step, k) for k in assignments]))
             for kind in KINDS
         }
-        history.append(
-            Step(step, {kind: probe(s, scores(s, W, x), x) for kind, x in drawn.items()}, memory(s, W))
-        )
+        history.append(Step(step, {kind: probe(s, scores(s, W, x), x) for kind, x in drawn.items()}, memory(s, W)))
         each = [batch_gradient(s, W, drawn[kind]) for kind in kinds]
         gradient = symmetrise(s, torch.stack(each).sum(0))
         W = W - size / gradient.abs().max() * gradient
@@ -108,22 +106,35 @@ def random_embedding(
 
 
 class SampleError(NamedTuple):
-    """The step from n sampled sequences against the population's."""
+    """The step from n sampled sequences against the population's: largest entries of their difference over gamma."""
 
     n: int
     error: float
-    """Largest entry of their difference over gamma."""
     predicted: float
     """A V / (2 eps sqrt(p n))."""
     symmetrised: float
-    """The same after averaging the sampled gradient over all relabellings."""
+    """After averaging the sampled gradient over all relabellings."""
+    balanced: float
+    """After giving sequences with two equal numbers their exact share, 1 / p, as well; nan if none was drawn."""
 
 
 def sample_error(s: Setup, n: int, seed: int = 0) -> SampleError:
     """How far a finite sample's step is from the exact one."""
-    exact = population_gradient(s)
-    sampled = mean_gradient(s, start(s), sample(s, 1, n, seed, assignments=1))
-    scale = learning_rate(s)
-    error = scale * (sampled - exact).abs().max().item()
-    symmetric = scale * (symmetrise(s, sampled) - exact).abs().max().item()
-    return SampleError(n, error, s.A * s.variables / (2 * s.eps * math.sqrt(s.p * n)), symmetric)
+    exact, tokens = population_gradient(s), sample(s, 1, n, seed, assignments=1)
+    equal = augment(s, tokens).answers_of.diff(dim=1).squeeze(1) == 0
+    parts = [mean_gradient(s, start(s), tokens[chosen]) for chosen in (equal, ~equal) if chosen.any()]
+    share = equal.to(F64).mean().item()
+
+    def step(share: float) -> Matrix:
+        return parts[-1] if len(parts) == 1 else share * parts[0] + (1 - share) * parts[1]
+
+    def error(gradient: Matrix) -> float:
+        return learning_rate(s) * (gradient - exact).abs().max().item()
+
+    return SampleError(
+        n,
+        error(step(share)),
+        s.A * s.variables / (2 * s.eps * math.sqrt(s.p * n)),
+        error(symmetrise(s, step(share))),
+        error(symmetrise(s, step(1 / s.p))) if len(parts) == 2 else math.nan,
+    )

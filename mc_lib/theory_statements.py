@@ -49,9 +49,7 @@ def evaluate(statement: Statement) -> Row:
     verdict = statement.verdict(numbers)
     if verdict == WHEN:
         verdict = f"{WHEN} {statement.when}"
-    return Row(
-        statement.id, statement.where, statement.sentence, statement.how, statement.rule, verdict, numbers
-    )
+    return Row(statement.id, statement.where, statement.sentence, statement.how, statement.rule, verdict, numbers)
 
 
 def number_text(numbers: Numbers) -> str:
@@ -62,7 +60,7 @@ def number_text(numbers: Numbers) -> str:
             return "0"
         return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.2e}" if abs(x) < 1e-3 else f"{float(f'{x:.3g}'):g}"
 
-    return ", ".join(f"{name} {short(value)}" for name, value in numbers.items())
+    return "; ".join(f"{name}: {short(value)}" for name, value in numbers.items())
 
 
 def _all(rule: Callable[[Numbers], bool], otherwise: str = FAILS) -> Callable[[Numbers], str]:
@@ -171,8 +169,7 @@ STATEMENTS: tuple[Statement, ...] = (
         measured.dominance,
         _all(
             lambda r: (
-                r["largest entry of memory"] >= r["of the step"] - 0.01
-                or r["memory's share of the squared norm"] > 0.5
+                r["largest entry of memory"] >= r["of the step"] - 0.01 or r["memory's share of the squared norm"] > 0.5
             )
         ),
     ),
@@ -279,10 +276,7 @@ STATEMENTS: tuple[Statement, ...] = (
         "lower at the end than before, and so is the mass on wrong values",
         measured.spurious,
         _some(
-            lambda r: (
-                r["after 75 steps"] < r["shared before"]
-                and r["after"] < r["mass on wrong values, 2-var, before"]
-            )
+            lambda r: r["after 75 steps"] < r["shared before"] and r["after"] < r["mass on wrong values, 2-var, before"]
         ),
         "the steps are many: it grows at first",
     ),

@@ -14,9 +14,7 @@ from mc_lib import evaluation, measures, model, task
 from mc_lib.config import Config, Refusal
 from mc_lib.measures import METRICS, NINE, SEVEN, measure
 
-SMALL = Config(
-    p=5, variables=5, length=10, d_model=38, d_mlp=15, heads=1, not_second="a", not_first="e", eval_size=20
-)
+SMALL = Config(p=5, variables=5, length=10, d_model=38, d_mlp=15, heads=1, not_second="a", not_first="e", eval_size=20)
 CASES = {
     "one head": SMALL.replace(d_model=16),
     "four heads": SMALL.replace(d_model=16, heads=4),
@@ -256,8 +254,8 @@ def test_nothing_depends_on_the_order_of_heads_or_neurons(seed, order, data):
 def test_best_head_has_most_hits_then_most_mass():
     hit = torch.tensor([[True, False, True], [False, False, False]])
     mass = torch.tensor([[0.2, 0.9, 0.3], [0.2, 0.9, 0.3]])
-    assert measures._best_head(hit, mass) == 2
-    assert measures._best_head(hit & False, mass) == 1
+    assert measures.best_head(hit, mass) == 2
+    assert measures.best_head(hit & False, mass) == 1
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -311,10 +309,7 @@ def test_probe_finds_what_is_linear_and_nothing_in_shuffled_classes():
     shuffled = label[torch.randperm(4000, generator=generator)]
     assert measures.probe(x[:2000], shuffled[:2000], x[2000:], shuffled[2000:], 12) < 0.13
     skewed = (label > 0).long()  # with features that tell nothing the probe names the commonest class
-    assert (
-        measures.probe(0 * x[:2000], skewed[:2000], x[2000:], skewed[2000:], 2)
-        == skewed[2000:].double().mean()
-    )
+    assert measures.probe(0 * x[:2000], skewed[:2000], x[2000:], skewed[2000:], 2) == skewed[2000:].double().mean()
     turned = 10 * x @ torch.randn(32, 32, generator=generator)
     assert measures.probe(turned[:2000], label[:2000], turned[2000:], label[2000:], 12) == 1
 

@@ -80,11 +80,7 @@ def test_population_in_chunks_is_the_population(s):
     tokens = theory_batch.every_one_variable(s)
     found = theory_more.mean_gradient(s, theory.start(s), tokens, chunk=17)
     close(found, theory.population_gradient(s))
-    assert (
-        len(tokens.unique(dim=0))
-        == len(tokens)
-        == s.p**2 * s.variables * s.slots * (1 + (s.order == "random"))
-    )
+    assert len(tokens.unique(dim=0)) == len(tokens) == s.p**2 * s.variables * s.slots * (1 + (s.order == "random"))
 
 
 @few

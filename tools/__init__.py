@@ -1,0 +1,1 @@
+"""What builds the book: `execute` runs chapters into notebooks, `render` makes the site of them."""

@@ -1,0 +1,98 @@
+"""The tables of README.md, each between its two marks, printed from what was measured.
+
+python -m tools.readme      writes them anew: the benchmark's from bench/results, the claims' from runs/main
+"""
+
+import json
+from pathlib import Path
+
+from mc_lib.claims import CLAIMS, Study
+from mc_lib.evaluation import NINE
+from mc_lib.phases import phases
+from mc_lib.runs import Run, open_run
+from mc_lib.storage import put
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+MAIN_RUN = ROOT / "runs" / "main"
+SEEDS = ROOT / "runs" / "seeds"
+SOLVED, BY, APART = 0.98, 20_000, 1_000  # what the main run has to do: all nine sets, by this step, jumps so far apart
+TRIED_HEAD = "| seed | steps trained | jump 1 | jump 2 | all nine sets at 98% from | main run |\n" + "|---" * 6 + "|"
+BENCH = ROOT / "bench" / "results" / "cpu.json"
+VARIANTS = {
+    "a": "all positions, dead layer-1 MLP (as released)",
+    "a_no_dead_mlp": "all positions, no layer-1 MLP",
+    "b": "`mc_lib.train`, float32",
+    "b_bfloat16": "`mc_lib.train`, bfloat16 autocast",
+}
+
+
+def bench_table(result: dict) -> str:
+    """How long a training step takes, beside the usual way and the arithmetic floor."""
+    steps, base, floor = result["steps"], result["steps"]["a"]["cpu_ms"], result["floor_ms"]
+    lines = ["| one training step, one thread | CPU ms | wall ms | faster than as released |", "|---|---|---|---|"]
+    for name, label in VARIANTS.items():
+        row = steps[name]
+        lines.append(f"| {label} | {row['cpu_ms']:.1f} | {row['wall_ms']:.1f} | {base / row['cpu_ms']:.1f}x |")
+    lines.append(f"| arithmetic floor of `mc_lib.train`, float32 | {floor:.1f} | | {base / floor:.1f}x |")
+    text = (
+        f"Measured by `make bench` on {result['machine']}: {result['operations'] / 1e6:.0f} million matrix operations "
+        f"a step at {result['matrix_rate'] / 1e9:.0f} billion a second, so training in float32 takes "
+        f"{steps['b']['cpu_ms'] / floor:.1f} times its floor. Drawing a batch alone takes {result['batch_ms']:.2f} ms, "
+        f"an evaluation {result['evaluation_ms']:.0f} ms; peak memory is {result['peak_memory_mb']:.0f} MB."
+    )
+    return "\n".join([*lines, "", text])
+
+
+def claims_table(study: Study) -> str:
+    """Every claim and whether it holds on the main run."""
+    lines = ["| claim | in words | on `runs/main` |", "|---|---|---|"]
+    for claim in CLAIMS:
+        finding = claim.on(study)
+        if finding.holds is not None:
+            lines.append(f"| `{claim.id}` | {claim.statement} | {finding.verdict} |")
+    return "\n".join(lines)
+
+
+def tried(run: Run) -> str:
+    """How a seed fared, as a row of the table in runs/main/README.md."""
+    metrics, marks = run.metrics, phases(run.metrics)
+    solved = metrics["step"][(metrics[list(NINE)] >= SOLVED).all(axis=1)]
+    first = int(solved.iloc[0]) if len(solved) else None
+    one, two = (jump.ends if jump else None for jump in (marks.first, marks.second))
+    apart = two - one if one is not None and two is not None else 0
+    chosen = first is not None and first <= BY and apart >= APART
+    steps = ["never" if step is None else f"{step:,}" for step in (run.step, one, two, first)]
+    return f"| {run.config.seed} | {' | '.join(steps)} | {'chosen' if chosen else 'no'} |"
+
+
+def tried_table() -> str:
+    """All seeds up to the main run's, in order."""
+    main = open_run(MAIN_RUN)
+    runs = [open_run(SEEDS / f"{seed:03d}") for seed in range(main.config.seed)] + [main]
+    return "\n".join([TRIED_HEAD, *map(tried, runs)])
+
+
+def replace(text: str, mark: str, table: str) -> str:
+    """The text with what stands between the mark and its end replaced."""
+    before, rest = text.split(f"<!-- {mark} -->")
+    after = rest.split(f"<!-- /{mark} -->")[1]
+    return f"{before}<!-- {mark} -->\n\n{table}\n\n<!-- /{mark} -->{after}"
+
+
+def readme() -> str:
+    """README.md as it should stand."""
+    text = README.read_text()
+    if BENCH.exists():
+        text = replace(text, "bench", bench_table(json.loads(BENCH.read_text())))
+    return replace(text, "claims", claims_table(Study(open_run(MAIN_RUN))))
+
+
+def main_readme() -> str:
+    """runs/main/README.md as it should stand."""
+    return replace((MAIN_RUN / "README.md").read_text(), "seeds", tried_table())
+
+
+if __name__ == "__main__":
+    put(README, readme().encode())
+    put(MAIN_RUN / "README.md", main_readme().encode())
