@@ -24,10 +24,7 @@ from mc_lib.runs import open_run
 study = claims.Study(open_run(RUN))
 run, cfg, metrics = study.run, study.config, study.run.metrics
 marks = phases.phases(metrics)
-print(
-    f"modulus {cfg.p}, {cfg.variables} variables, {cfg.heads} head(s), {len(metrics)} evaluations, "
-    f"{len(run.steps)} saved checkpoints"
-)
+print(f"modulus {cfg.p}, {cfg.heads} head(s), {len(metrics)} evaluations, {len(run.steps)} saved checkpoints")
 
 # %% [markdown]
 # ## The seven measures
@@ -222,20 +219,7 @@ print("late, as the claims define it:", ", ".join(phases.late_cells(metrics, cfg
 # $(E_= + P_{last})\, QK_1\, E_v^\top$, scaled as attention is, and in grey the range of all other variables.
 
 # %% tags=["hide-input"]
-others = [name for name in routing.score_names(cfg) if name[-1] not in cfg.not_first + cfg.not_second]
-others = [name for name in others if name in metrics]
-lines = {}
-if others:
-    by_step = metrics.set_index("step")[others]
-    lines = {
-        f"{word} of the others": (getattr(by_step, how)(axis=1), {"color": figures.GREY, "dash": "dot"})
-        for word, how in (("highest", "max"), ("lowest", "min"))
-    }
-    for colour, v in zip(figures.PALETTE * 4, cfg.not_second + cfg.not_first, strict=False):
-        lines[f"{v} (never {'second' if v in cfg.not_second else 'first'})"] = (
-            phases.curve(metrics, f"qk1_score_{v}"),
-            {"color": colour},
-        )
+if lines := drawn.score_lines(metrics, cfg):
     figures.show(
         drawn.over_steps(lines, marks, "layer-1 score"),
         "How strongly each restricted variable draws the attention of = in layer 1.",

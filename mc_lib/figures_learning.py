@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mc_lib import errors, figures, task
+from mc_lib import errors, figures, phases, task
 from mc_lib.config import KINDS, Config
 from mc_lib.phases import Phases
+from mc_lib.routing import score_names
 
 SHADES = ("rgba(128,134,142,0.16)", "rgba(86,180,233,0.16)", "rgba(0,158,115,0.14)")
 BUTTON = {"bgcolor": "#e9ebee", "bordercolor": "#9aa2ad", "font": {"color": "#20262e"}, "showactive": True}
@@ -179,3 +180,17 @@ def before_and_after(maps: Mapping[str, Float[Tensor, "row column"]], names: Seq
     fig.update_layout(updatemenus=[menu | BUTTON | {"yanchor": "bottom"}], height=500, margin={"t": 60})
     fig.update_xaxes(title_text="variable at a number", showgrid=False)
     return figures.square(fig.update_yaxes(title_text="variable at =", autorange="reversed", showgrid=False))
+
+
+def score_lines(metrics: pd.DataFrame, cfg: Config) -> dict[str, tuple[pd.Series, dict[str, str]]]:
+    """Lines for `over_steps`: every restricted variable's layer-1 score, and the range of all others'; {} without."""
+    restricted = cfg.not_second + cfg.not_first
+    others = [name for name in score_names(cfg) if name[-1] not in restricted and name in metrics]
+    if not others:
+        return {}
+    by_step, grey = metrics.set_index("step")[others], {"color": figures.GREY, "dash": "dot"}
+    lines = {"highest of the others": (by_step.max(axis=1), grey), "lowest of the others": (by_step.min(axis=1), grey)}
+    for colour, v in zip(figures.PALETTE * 4, restricted, strict=False):
+        label = f"{v} (never {'second' if v in cfg.not_second else 'first'})"
+        lines[label] = (phases.curve(metrics, f"qk1_score_{v}"), {"color": colour})
+    return lines

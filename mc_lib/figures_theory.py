@@ -288,7 +288,7 @@ def verdict_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         kind = "cannot-be-measured-here" if verdict.startswith("cannot") else kind
         colour = "color: #9a6a00; " if verdict.startswith("holds when") else ""
         told = f'<span class="mc-verdict mc-{kind}" style="{colour}white-space: normal">{html.escape(verdict)}</span>'
-        widths = [5, 14, *[8] * (len(cells) - 2)]  # the sentence needs most room
+        widths = [4, 11, *[6.5] * (len(cells) - 2)]  # the sentence needs most room
         plain = [
             f'<td style="min-width: {w}rem">{html.escape(cell)}</td>' for w, cell in zip(widths, cells, strict=True)
         ]
