@@ -394,7 +394,7 @@ print("bound's terms:", ", ".join(f"{drawn.BOUND[name]} {value:.2g}" for name, v
 for name, one in own.items():
     k = int(np.argmax(one.worst))
     each = ", ".join(f"{one.accuracy(kind)[k]:.2f}" for kind in sweeps.KINDS)
-    print(f"{name}: best worst accuracy {max(one.worst):.2f} at gamma {one.gammas[k]:.3f} (by kind {each})")
+    print(f"{name}: best worst accuracy on the grid {max(one.worst):.2f} at gamma {one.gammas[k]:.3f} ({each})")
 
 # %% [markdown]
 # The remainder is then larger than the signal. It does less harm than its size suggests, because its largest entries
