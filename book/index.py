@@ -17,7 +17,7 @@
 # - In what order do the pieces appear during training, and what triggers each?
 #
 # This book repeats the study from the ground up. Every number and figure on its pages comes from the code printed above
-# it, run on a saved training run; nothing is copied from the paper but its claims, which are then put to the test.
+# it, run on a saved training run; what the paper and its authors' released run give is quoted beside it, and named so.
 
 # %% tags=["parameters"]
 RUN = "runs/main"
@@ -41,7 +41,8 @@ cfg = study.config
 # [the task](task.ipynb) explains, with the training sets first in each group:
 
 # %% tags=["hide-input"]
-print(f"{study.run.name}: modulus {cfg.p}, {cfg.variables} variables, {cfg.heads} head(s) a layer, seed {cfg.seed}")
+heads = f"{cfg.heads} head{'s' * (cfg.heads > 1)} a layer"
+print(f"{study.run.name}: modulus {cfg.p}, {cfg.variables} variables, {heads}, seed {cfg.seed}")
 print(f"{study.run.step:,} steps, weights saved at {len(study.run.steps)} of them")
 row, sets = accuracies(study.weights, cfg), evaluation_sets(cfg)
 for name in NINE:

@@ -12,7 +12,6 @@ RUN = "runs/main"
 # %%
 import pandas as pd
 import torch
-from IPython.display import HTML, display
 
 from mc_lib import explorer, figures, sampler, task
 from mc_lib.config import KINDS
@@ -67,7 +66,16 @@ for label, row in zip(labels, first, strict=True):
 explorer.sampler(RUN)
 
 # %% tags=["hide-input"]
-display(HTML(f"<p>{explorer.HOW}</p>"))
+more = {label: tokens[kinds == kind][1:7] for kind, label in enumerate(labels)}
+figures.show(
+    figures.token_menu(more, cfg),
+    "Six more training sequences of one kind; the menu chooses the kind. " + explorer.HOW,
+    "Rows of tokens of the kind that the menu names, coloured as in the figure above.",
+)
+
+# %%
+for kind, (label, rows) in enumerate(more.items()):
+    print(f"{label}: {len(rows)} of the {(kinds == kind).sum()} that the first step draws")
 
 # %% [markdown]
 # ## How training draws

@@ -4,6 +4,7 @@ Every command answers bad input with one line and exit code 2.
 """
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -143,7 +144,7 @@ class Predict:
 
     sequence: Annotated[str, tyro.conf.Positional]
     """Such as "c=1,b=17,a=42,b+19"."""
-    path: Path = Path(MAIN_RUN)
+    path: Annotated[Path, tyro.conf.arg(name="run")] = Path(MAIN_RUN)
     """Folder of a run."""
     step: int | None = None
     """A saved step; by default the last."""
@@ -161,7 +162,7 @@ class Predict:
         print(f"answer      {int(number[0])}  (probability {probability[0]:.4f}; right is {right})")
         others = zip(number[1:].tolist(), probability[1:].tolist(), strict=True)
         print("runners-up  " + ", ".join(f"{n} ({share:.4f})" for n, share in others))
-        names = [task.token_names(run.config)[t] for t in tokens.tolist()]
+        names = [task.token_names(run.config)[t].replace(task.PAD_SIGN, "PAD") for t in tokens.tolist()]
         for layer, pattern in enumerate((trace.pattern1[0, :, -1], trace.pattern2[0]), 1):
             for head, weights in enumerate(pattern.tolist(), 1):
                 which = f"layer {layer}" + (f" head {head}" if len(pattern) > 1 else "")
@@ -232,7 +233,17 @@ def _device(name: Device) -> str:
     return default_device() if name == "auto" else name
 
 
+def _how_to_go_on(command: Any) -> str:
+    """What to do after Ctrl-C."""
+    if isinstance(command, Sweep):
+        return "stopped; the same command goes on with the runs that are unfinished"
+    folders = getattr(command, "runs", None) or [getattr(command, "out", "FOLDER")]
+    shown = " ".join(shlex.quote(str(folder)) for folder in folders)
+    return f"stopped; an unfinished run goes on with: python -m mc_lib resume {shown}"
+
+
 def main(arguments: list[str] | None = None) -> int:
+    command = None
     try:
         command = tyro.cli(Command, args=arguments, prog="python -m mc_lib", config=(tyro.conf.OmitArgPrefixes,))
         command.run()
@@ -240,7 +251,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(refusal, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped; an unfinished run goes on with: python -m mc_lib resume FOLDER", file=sys.stderr)
+        print(_how_to_go_on(command), file=sys.stderr)
         return 130
     return 0
 

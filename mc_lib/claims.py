@@ -1,4 +1,4 @@
-"""All claims, in the order of the book; chapters show them, tests and the many-seeds chapter measure them."""
+"""All claims, in the order of the book; chapters show them, and tests measure them."""
 
 from mc_lib import claims_addition, claims_dynamics, claims_generalization, claims_induction
 from mc_lib.claim import Claim, Study, table, table_html

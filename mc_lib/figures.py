@@ -168,6 +168,22 @@ def token_strips(tokens: Int[Tensor, "row pos"], rows: Sequence[str], cfg: Confi
     return fig.update_xaxes(title_text="position", dtick=1, ticks="")
 
 
+def token_menu(rows: dict[str, Int[Tensor, "row pos"]], cfg: Config) -> go.Figure:
+    """Strips of tokens with a menu: each entry shows its own sequences."""
+    fig = go.Figure()
+    owner: list[str] = []
+    for entry, tokens in rows.items():
+        strips = token_strips(tokens, [f"{n}." for n in range(1, len(tokens) + 1)], cfg)
+        fig.add_traces([trace.update(visible=not fig.data or owner[0] == entry) for trace in strips.data])
+        owner += [entry] * len(strips.data)
+    buttons = [
+        {"label": entry, "method": "restyle", "args": ["visible", [name == entry for name in owner]]} for entry in rows
+    ]
+    menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.2, "yanchor": "bottom"}
+    fig.update_layout(strips.layout).update_layout(updatemenus=[menu], margin={"t": 90})
+    return fig.update_yaxes(ticks="", autorange="reversed", showgrid=False)
+
+
 def model_diagram(cfg: Config) -> go.Figure:
     """The model from top to bottom: what reads from the residual stream and adds to it, with its sizes."""
     d, h, heads = cfg.d_model, cfg.d_head, "1 head" if cfg.heads == 1 else f"{cfg.heads} heads"

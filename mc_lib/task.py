@@ -92,7 +92,11 @@ def _parse_tokens(before: str, after: str, cfg: Config) -> tuple[list[int], tupl
 def _rhs(after: str, pattern: str, cfg: Config) -> int:
     if not after.replace("=", "").replace("?", "").strip():
         raise Refusal("nothing stands after '+': write a number or a variable there")
+    if "," in after:
+        raise Refusal(f"cannot read {_shorten(after)} after '+': assignments come before the sum")
     match = re.fullmatch(pattern, after)
+    if match and "=" in match[1]:
+        raise Refusal(f"cannot read {_shorten(after)} after '+': nothing follows the second operand but '=?'")
     if not match:
         raise Refusal(f"cannot read {_shorten(after)} after '+': one operand stands there, such as 19=?")
     return _operand(match[1], cfg)

@@ -58,7 +58,7 @@ def test_measure_prints_what_training_logged(run_path, capsys):
 
 
 def test_predict_prints_the_models_answer_and_what_it_attends_to(run_path, capsys):
-    assert main(["predict", "c=1,b=5,b+4", "--path", str(run_path)]) == 0
+    assert main(["predict", "c=1,b=5,b+4", "--run", str(run_path)]) == 0
     said = capsys.readouterr().out
     run = open_run(run_path)
     tokens = task.parse("c=1,b=5,b+4", run.config)
@@ -102,9 +102,9 @@ def test_resume_of_a_finished_run_says_so(run_path, capsys):
         (["resume", "{new}"], "is not a run"),
         (["measure", "{run}", "--step=7"], "step 7"),
         (["measure", "{new}"], "is not a run"),
-        (["predict", "z=1,z+1", "--path={run}"], "'z'"),
-        (["predict", "", "--path={run}"], "empty"),
-        (["predict", "a=1,a+7", "--path={run}"], "7"),
+        (["predict", "z=1,z+1", "--run={run}"], "'z'"),
+        (["predict", "", "--run={run}"], "empty"),
+        (["predict", "a=1,a+7", "--run={run}"], "7"),
         (["import", "{new}", "{new}2"], "new"),
         (["import", "{file}", "{new}"], "file"),
     ],

@@ -123,7 +123,7 @@ def checked_run(run: str) -> str:
     """The run as chapters name it, relative to the repository's root if it lies there; Refusal where it is none."""
     folder = next((place for place in (Path.cwd() / run, ROOT / run) if place.exists()), Path(run))
     try:
-        open_run(folder)
+        open_run(folder).weights()
     except Refusal as refusal:
         raise Refusal(f"RUN = {run} will not do: {refusal}") from None
     folder = folder.resolve()
