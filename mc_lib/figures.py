@@ -184,6 +184,27 @@ def token_menu(rows: dict[str, Int[Tensor, "row pos"]], cfg: Config) -> go.Figur
     return fig.update_yaxes(ticks="", autorange="reversed", showgrid=False)
 
 
+def _draw_part(fig: go.Figure, row: int, text: str, colour: str, last: int) -> None:
+    """A part of the model's diagram: its box, and its arrows from the residual stream and back to it."""
+    fig.add_shape(
+        type="rect",
+        x0=0.2,
+        x1=1,
+        y0=-row - 0.36,
+        y1=-row + 0.36,
+        fillcolor=colour,
+        opacity=0.25,
+        line_width=0,
+    )
+    fig.add_annotation(x=0.23, y=-row, text=text, showarrow=False, xanchor="left", align="left")
+    arrows = [(0.2, 0.07, -0.18)] * (row < last) + [(0.07, 0.2, 0.18)] * (row > 0)
+    for tail, head, dy in arrows:
+        fig.add_annotation(
+            x=head, ax=tail, y=-row + dy, ay=-row + dy, axref="x", ayref="y", xref="x", yref="y",
+            text="", arrowhead=2, arrowwidth=1.5, arrowcolor=GREY,
+        )  # fmt: skip
+
+
 def model_diagram(cfg: Config) -> go.Figure:
     """The model from top to bottom: what reads from the residual stream and adds to it, with its sizes."""
     d, h, heads = cfg.d_model, cfg.d_head, "1 head" if cfg.heads == 1 else f"{cfg.heads} heads"
@@ -203,25 +224,7 @@ def model_diagram(cfg: Config) -> go.Figure:
     last = len(parts) - 1
     fig.add_shape(type="line", x0=0.07, x1=0.07, y0=0, y1=-last, line={"color": GREY, "width": 5})
     for row, (name, sizes, colour) in enumerate(parts):
-        fig.add_shape(
-            type="rect",
-            x0=0.2,
-            x1=1,
-            y0=-row - 0.36,
-            y1=-row + 0.36,
-            fillcolor=colour,
-            opacity=0.25,
-            line_width=0,
-        )
-        fig.add_annotation(
-            x=0.23, y=-row, text=f"<b>{name}</b><br>{sizes}", showarrow=False, xanchor="left", align="left"
-        )
-        arrows = [(0.2, 0.07, -0.18)] * (row < last) + [(0.07, 0.2, 0.18)] * (row > 0)
-        for tail, head, dy in arrows:
-            fig.add_annotation(
-                x=head, ax=tail, y=-row + dy, ay=-row + dy, axref="x", ayref="y", xref="x", yref="y",
-                text="", arrowhead=2, arrowwidth=1.5, arrowcolor=GREY,
-            )  # fmt: skip
+        _draw_part(fig, row, f"<b>{name}</b><br>{sizes}", colour, last)
     fig.update_xaxes(visible=False, range=[0, 1.02], fixedrange=True)
     fig.update_yaxes(visible=False, range=[-last - 0.45, 0.45], fixedrange=True)
     return fig.update_layout(height=480, margin={"l": 4, "r": 4, "t": 4, "b": 4})
