@@ -5,7 +5,7 @@ BUILD ?= _build
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: book test lint execute lab bench env clean
+.PHONY: book test lint execute claims lab bench env clean
 .DEFAULT_GOAL := book
 
 book: $(READY)  ## execute every chapter for RUN, render the site into BUILD, print where it opens
@@ -22,6 +22,9 @@ lint: $(READY)  ## ruff and mypy
 execute: $(READY)  ## execute the chapters' committed notebooks anew
 	@$(BIN)/python -m tools.execute
 	@$(BIN)/python -m tools.readme
+
+claims: $(READY)  ## measure every claim on every saved seed anew
+	$(BIN)/python -m mc_lib claims runs/seeds
 
 lab: $(READY)  ## open JupyterLab on the chapters
 	OMP_NUM_THREADS=1 $(BIN)/jupyter lab --notebook-dir=. \

@@ -37,7 +37,7 @@ cfg = study.config
 # %% [markdown]
 # ## The run
 #
-# All chapters look at one run. Its share of right answers at the end, on nine sets of sequences that
+# Almost all chapters look at one run. Its share of right answers at the end, on nine sets of sequences that
 # [the task](task.ipynb) explains, with the training sets first in each group:
 
 # %% tags=["hide-input"]
@@ -53,8 +53,9 @@ for name in NINE:
 # %% [markdown]
 # ## What was found
 #
-# The table holds every claim of the paper that a run can decide, and some that we add. Each links to the chapter that
-# explains it, measures it and states the rule that decides it. What does not hold is as much a result as what does.
+# The table holds the claims of the paper, and some that we add, as this run decides them, or the many runs beside it.
+# Each links to the chapter that explains it, measures it and states the rule that decides it. What does not hold is as
+# much a result as what does.
 
 # %% tags=["hide-input"]
 findings = claims.table(claims.CLAIMS, study)
@@ -72,8 +73,8 @@ for verdict in ("does not hold", "cannot be measured here"):
 # [The task](task.ipynb) shows what the model sees, what is withheld from it, and how the model is built. Then
 # [generalization](generalization.ipynb) asks what it solves, [addition](ov_mlp_addition.ipynb) and
 # [the induction head](induction_head.ipynb) take its two mechanisms apart, and
-# [training](progress_measures.ipynb) follows how they come about. [Theory](theory_check.ipynb) runs the paper's
-# theorem as code.
+# [training](progress_measures.ipynb) follows how they come about. [Many seeds](many_seeds.ipynb) asks on how many
+# random starts each finding holds. [Theory](theory_check.ipynb) runs the paper's theorem as code.
 #
 # These pages need no network. Figures answer to the mouse: hover to read a value, drag to zoom, double-click to return.
 # `make lab` opens the same chapters live in JupyterLab, where every cell can be changed and run again and where

@@ -305,7 +305,7 @@ if lines:
 # ## Where this run departs from the paper's account
 #
 # Collected from the claims below: what the paper says of its run and this run does not bear out, with what it does
-# instead. One run against another decides nothing about training in general.
+# instead. One run against another decides nothing about training in general: [many seeds](many_seeds.ipynb) counts.
 
 # %%
 departs = [(claim, claim.on(study)) for claim in claims.of_chapter("progress_measures")]

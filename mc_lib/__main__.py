@@ -1,4 +1,4 @@
-"""The command line: python -m mc_lib train | resume | sweep | measure | predict | import | bench.
+"""The command line: python -m mc_lib train | resume | sweep | claims | measure | predict | import | bench.
 
 Every command answers bad input with one line and exit code 2.
 """
@@ -114,6 +114,22 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
 
 
 @dataclass
+class Claims:
+    """Measure every claim on every run of a folder, and write the verdicts to claims.csv in it."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A folder of finished runs, as `sweep` leaves it."""
+
+    def run(self) -> None:
+        from mc_lib import verdicts
+        from mc_lib.claims import CLAIMS
+        from mc_lib.many import read
+
+        runs = [seed.run for seed in read(self.folder)]
+        print(verdicts.write(self.folder, verdicts.measure(runs, CLAIMS)))
+
+
+@dataclass
 class Measure:
     """Measure a saved checkpoint: the nine accuracies, the progress measures, and what `=` looks at."""
 
@@ -215,6 +231,7 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Claims, tyro.conf.subcommand("claims")]
     | Annotated[Measure, tyro.conf.subcommand("measure")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Import, tyro.conf.subcommand("import")]

@@ -75,7 +75,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim. `paper` and `release` are what the text and the authors' released run give, "-" where neither does."""
+    """One claim. `paper` and `release` are what the text and the authors' released run give, "-" where neither does.
+
+    `many` marks the claims that no single run can decide: they are about the sweeps saved beside it.
+    """
 
     id: str
     chapter: str
@@ -86,6 +89,7 @@ class Claim:
     rule: str
     measure: Callable[[Study], Finding]
     about: str = ""
+    many: bool = False
 
     def on(self, study: Study) -> Finding:
         """The finding on a run; a run that cannot tell says why and fails nothing."""

@@ -138,10 +138,6 @@ def measure_measures(study: Study) -> Finding:
     return Finding(value, at[ADDING] < at[BINDING] < min(at[name] for name in ROUTING))
 
 
-def _needs_seeds(study: Study) -> Finding:
-    raise NotHere("needs runs/seeds: one run cannot tell whether others do the same")
-
-
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "dyn.order",
@@ -221,15 +217,5 @@ CLAIMS: tuple[Claim, ...] = (
         f"{ADDING} is held at {HIGH} before {BINDING}, and that before {', '.join(ROUTING)}",
         measure_measures,
         "Held: at five evaluations in a row, since attention passes the mark by chance in the first hundred steps.",
-    ),
-    Claim(
-        "dyn.seeds",
-        CHAPTER,
-        "section 3, Fig 10",
-        "The findings hold across initializations.",
-        "expected",
-        "untested",
-        "the share of seeds on which each claim holds, with its interval",
-        _needs_seeds,
     ),
 )

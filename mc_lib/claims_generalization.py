@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from mc_lib import errors, task
+from mc_lib import errors, task, thresholds
 from mc_lib.claim import Claim, Finding, NotHere, Study
 from mc_lib.config import Config
 from mc_lib.evaluation import evaluation_sets, further_sets
@@ -16,6 +16,7 @@ from mc_lib.intervals import wilson
 from mc_lib.model import Weights
 
 CHAPTER = "generalization"
+PAIRS_LEVEL, PRIMING_LEVEL = thresholds.LEVEL["fig3a"], thresholds.LEVEL["fig3b"]
 
 
 def hits(weights: Weights, cfg: Config, name: str) -> tuple[int, int]:
@@ -60,8 +61,19 @@ def _at_least(bound: float, names: Sequence[str]) -> Callable[[Study], Finding]:
     return measure
 
 
-def _needs_sweeps(study: Study) -> Finding:
-    raise NotHere("needs runs/sweeps: one run cannot tell how much training data it takes")
+def _threshold(over: thresholds.Over) -> Callable[[Study], Finding]:
+    """The threshold that a sweep beside the run gives; it can be read off if both its ends lie on the grid."""
+
+    def measure(study: Study) -> Finding:
+        table = thresholds.read(thresholds.folder_for(study.run, over))
+        found = thresholds.points(table, over, thresholds.PARTS[over][0])
+        if found.empty:
+            raise NotHere("this run's settings leave no such sequence to ask")
+        at = thresholds.threshold(found, thresholds.LEVEL[over])
+        sizes = f"{len(found)} values, {found.seeds.min()} seed(s) each, n = {found.n.min():,} to {found.n.max():,}"
+        return Finding(f"{at} ({sizes})", None not in (at.low, at.at, at.high))
+
+    return measure
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -149,8 +161,11 @@ CLAIMS: tuple[Claim, ...] = (
         "A minimum share of the number pairs is needed in training for all of 0-var to be solved.",
         "a threshold",
         "-",
-        "the threshold can be read off by a stated rule, with its interval",
-        _needs_sweeps,
+        f"the share right on all held-out pairs reaches {PAIRS_LEVEL} for good, and both ends of the "
+        "threshold's interval lie on the grid",
+        _threshold("fig3a"),
+        "The interval: above the last value surely below the level, up to the first surely not.",
+        many=True,
     ),
     Claim(
         "fig3.priming",
@@ -159,7 +174,10 @@ CLAIMS: tuple[Claim, ...] = (
         "A minimum share of 2-variable sequences is needed in training for all of 2-var to be solved.",
         "a threshold",
         "-",
-        "the threshold can be read off by a stated rule, with its interval",
-        _needs_sweeps,
+        f"the share right on the whole 2-variable union reaches {PRIMING_LEVEL} for good, and both ends of the "
+        "threshold's interval lie on the grid",
+        _threshold("fig3b"),
+        "The interval: above the last value surely below the level, up to the first surely not.",
+        many=True,
     ),
 )

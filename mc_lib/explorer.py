@@ -1,8 +1,8 @@
 """The explorers: widgets for JupyterLab, and what stands in their place in the rendered book.
 
 An explorer needs a kernel. Where there is none, the functions of explorer_views and explorer_grid give figures with a
-slider, and HOW tells how to open the live one. Each of `sequence`, `grid`, `neuron` and `sampler` is the last line of a
-cell. Nothing but pages imports this module.
+slider, and HOW tells how to open the live one. Each of `sequence`, `grid`, `neuron`, `sampler` and
+`seeds` is the last line of a cell. Nothing but pages imports this module.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,12 @@ from mc_lib import explorer_grid, explorer_views, figures, task
 from mc_lib.config import KINDS, Config, Refusal
 from mc_lib.explorer_grid import ANY, KINDS_OF_GRID, SIDES, grid_figure, grid_table, neuron_figure
 from mc_lib.explorer_parts import Explorer, Message, menu, offer, row
+from mc_lib.explorer_seeds import SeedExplorer
 from mc_lib.explorer_views import MEAN, sequence_figure, sequence_table
 from mc_lib.sampler import mixture, sample
 
 __all__ = ["HOW", "grid", "grid_figure", "grid_table", "neuron", "neuron_figure", "sampler", "sequence"]
-__all__ += ["sequence_figure", "sequence_table"]
+__all__ += ["seeds", "sequence_figure", "sequence_table"]
 
 HOW = "In JupyterLab (<code>make lab</code>) the cell above is a live widget: run all cells of this page to use it."
 DRAWS = 701  # stream of draws, apart from all others
@@ -206,7 +207,7 @@ class SamplerExplorer(Explorer):
         return fig, "Sequences: " + "; ".join(task.format(tokens, self.cfg) for tokens in self.tokens)
 
 
-def _or_line(make: Callable[[], Explorer]) -> Any:
+def _or_line(make: Callable[[], Any]) -> Any:
     """The explorer, or the one line that says why there is none: a page about any run must go on."""
     try:
         return make()
@@ -231,3 +232,8 @@ def neuron(path: str) -> Any:
 
 def sampler(path: str) -> Any:
     return _or_line(lambda: SamplerExplorer(path))
+
+
+def seeds(path: str) -> Any:
+    """The explorer of the seeds that were trained beside a run."""
+    return _or_line(lambda: SeedExplorer(path))

@@ -81,6 +81,7 @@ def _slim(node: Any) -> Any:
 def bundle(fig: go.Figure, alt: str) -> dict[str, Any]:
     """The figure in three forms: plotly's JSON, a box without script that carries its id and `alt`, and text."""
     fig = go.Figure(fig).update_layout(template=TEMPLATE)
+    fig.layout.height = fig.layout.height or TEMPLATE.layout.height  # a page gives a figure no height of its own
     spec = _slim(json.loads(fig.to_json()))
     name = hashlib.sha256(json.dumps([spec, alt], sort_keys=True).encode()).hexdigest()[:12]
     text = html.escape(alt)

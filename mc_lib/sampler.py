@@ -16,7 +16,7 @@ from mc_lib.config import Config
 
 TRAINING_STREAM = 0
 KIND_WEIGHTS = (12, 10, 10, 10)
-_BITS = 31
+DRAW_BITS = 31
 _GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit number
 
 
@@ -54,7 +54,7 @@ def mixture(
     counts = [len(r) for r in rows]
     share = [w if n else 0.0 for w, n in zip(weights, counts, strict=True)]
     total = sum(share) or 1.0  # with nothing to draw the mixture is empty, and says so by its counts
-    edges = [round(2**_BITS * sum(share[: k + 1]) / total) for k in range(3)]
+    edges = [round(2**DRAW_BITS * sum(share[: k + 1]) / total) for k in range(3)]
     fewest = [1, 1, 1, 2 if two_from_two else 1]
     starts = [sum(counts[:k]) for k in range(4)]
     return Mixture(torch.tensor(edges), pairs, torch.cat(rows), *map(torch.tensor, (starts, counts, fewest)))
@@ -89,13 +89,13 @@ def keys(
 def draws(key: Int[Tensor, "*group"], first: int, count: int, fields: int) -> Int[Tensor, "*group {count} {fields}"]:
     """Uniform integers below 2^31 for `count` sequences from number `first` on, `fields` for each."""
     counter = torch.arange(first * fields, (first + count) * fields, device=key.device) * _GOLDEN
-    mixed = _mix(key[..., None] + counter) >> (64 - _BITS)
-    return (mixed & (2**_BITS - 1)).unflatten(-1, (count, fields))
+    mixed = _mix(key[..., None] + counter) >> (64 - DRAW_BITS)
+    return (mixed & (2**DRAW_BITS - 1)).unflatten(-1, (count, fields))
 
 
 def _below(u: Int[Tensor, "*shape"], n: Int[Tensor, "..."] | int) -> Int[Tensor, "*shape"]:
     """A 31-bit draw made uniform on 0 .. n - 1."""
-    return (u * n) >> _BITS
+    return (u * n) >> DRAW_BITS
 
 
 # --- sequences -----------------------------------------------------------------------------------------

@@ -77,11 +77,10 @@ def _checked(place: Path, cfg: Config) -> Run:
     return run
 
 
-def result(run: Run) -> dict[str, int | float]:
+def result(run: Run) -> dict[str, int | float | str]:
     """A finished run's row: its settings, all metrics at the end, and the exact sets by part with their sizes."""
     cfg, weights = run.config, run.weights()
-    settings = {k: v for k, v in cfg.to_dict().items() if isinstance(v, (int, float))}
-    row: dict[str, int | float] = {**settings, **metrics_row(weights, cfg)}
+    row: dict[str, int | float | str] = {**cfg.to_dict(), **metrics_row(weights, cfg)}
     zero = evaluation.exact_zero_var(cfg)
     numbers = task.operands(zero, cfg).numbers
     classes = task.pair_classes(cfg)[numbers[:, 0], numbers[:, 1]]
@@ -96,8 +95,10 @@ def result(run: Run) -> dict[str, int | float]:
 
 
 def _right(weights: model.Weights, tokens: torch.Tensor, cfg: Config) -> torch.Tensor:
-    parts = [model.logits(weights, part).argmax(-1) == task.answers(part, cfg) for part in tokens.split(2048)]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.bool)
+    parts = [
+        model.logits(weights, part).argmax(-1) == task.answers(part, cfg) for part in tokens.split(2048) if len(part)
+    ]
+    return torch.cat([torch.empty(0, dtype=torch.bool), *parts])
 
 
 def _share(name: str, right: torch.Tensor) -> dict[str, float]:

@@ -41,7 +41,7 @@ def test_on_the_main_run(main_study, name):
 def test_every_claim_of_the_chapter_is_listed_once_and_tested():
     listed = [claim.id for claim in claims.of_chapter("progress_measures")]
     assert len(listed) == len(set(listed))
-    assert set(listed) == {*ON_MAIN, "dyn.seeds"}
+    assert set(listed) == set(ON_MAIN)
 
 
 def test_what_the_page_tells_of_the_main_run(main_study):
@@ -52,12 +52,6 @@ def test_what_the_page_tells_of_the_main_run(main_study):
     restricted = phases.restricted_cells(main_study.config)
     slow = {cell for cell, step in solved.items() if step > marks.first.ends + 1000 and cell not in restricted}
     assert slow == {"k second", "l second"}
-
-
-def test_one_run_cannot_tell_about_seeds(main_study):
-    finding = CLAIMS["dyn.seeds"].on(main_study)
-    assert finding.holds is None
-    assert "runs/seeds" in finding.note
 
 
 # --- metrics made by hand ------------------------------------------------------------------------------

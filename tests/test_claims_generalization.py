@@ -185,10 +185,3 @@ def test_what_cannot_be_drawn_is_said_not_failed(tmp_path):
         assert finding.holds is None
         assert "no such sequence" in finding.note
     assert routing.cell_accuracy(study.weights, bare).shape == (2, bare.variables)
-
-
-@pytest.mark.parametrize("name", ["fig3.pairs", "fig3.priming"])
-def test_one_run_cannot_tell_what_data_it_takes(main_study, name):
-    finding = CLAIMS[name].on(main_study)
-    assert finding.holds is None
-    assert "runs/sweeps" in finding.note

@@ -1,8 +1,12 @@
 """The chapters on runs that are not the main one: what cannot be measured there says so and fails no page."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+import nbformat
 import pytest
 import torch
 
+from mc_lib import sweep
 from mc_lib.config import Config
 from mc_lib.foreign import import_foreign
 from mc_lib.runs import open_run
@@ -28,3 +32,15 @@ def test_every_chapter_executes_on_another_run(sort, tmp_path):
     assert len(open_run(path).steps) <= (1 if sort == "imported" else 4)
     (tmp_path / "pages").mkdir()
     execute_all(chapters(), tmp_path / "pages", {"RUN": str(path)})
+
+
+def test_the_page_on_seeds_is_about_the_seeds_that_a_run_is_one_of(tmp_path):
+    """Two seeds that have learned nothing yet, of other settings, without a table of claims."""
+    sweep.sweep(sweep.seeds(OTHER, 2), tmp_path / "mine", ThreadPoolExecutor(1))
+    (tmp_path / "pages").mkdir()
+    source = next(path for path in chapters() if path.stem == "many_seeds")
+    execute_all([source], tmp_path / "pages", {"RUN": str(tmp_path / "mine" / "001")})
+    cells = nbformat.read(tmp_path / "pages" / "many_seeds.ipynb", as_version=4).cells
+    printed = [out.text for cell in cells for out in cell.get("outputs", []) if out.get("name") == "stdout"]
+    assert printed[0] == "mine: 2 seeds, 0 to 1, 60 steps each\n"
+    assert any("no jump: 2" in text for text in printed)

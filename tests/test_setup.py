@@ -100,3 +100,9 @@ def test_core_needs_no_book():
     code = "import sys, mc_lib.train\nprint({'plotly', 'IPython', 'transformer_lens'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.stdout.strip() == "set()", result.stderr
+
+
+def test_the_saved_runs_stay_light():
+    sizes = [path.stat().st_size for path in (ROOT / "runs").rglob("*") if path.is_file()]
+    assert sum(sizes) < 80_000_000
+    assert max(sizes) < 5_000_000
