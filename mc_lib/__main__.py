@@ -254,6 +254,8 @@ def _how_to_go_on(command: Any) -> str:
     """What to do after Ctrl-C."""
     if isinstance(command, Sweep):
         return "stopped; the same command goes on with the runs that are unfinished"
+    if isinstance(command, Claims):
+        return "stopped; nothing was written: give the command again"
     folders = getattr(command, "runs", None) or [getattr(command, "out", "FOLDER")]
     shown = " ".join(shlex.quote(str(folder)) for folder in folders)
     return f"stopped; an unfinished run goes on with: python -m mc_lib resume {shown}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from mc_lib.config import Config
+from mc_lib.config import Config, Refusal
 from mc_lib.model import Weights
 from mc_lib.runs import Run
 
@@ -97,6 +97,10 @@ class Claim:
             return self.measure(study)
         except NotHere as reason:
             return Finding("-", None, str(reason))
+        except Refusal as refusal:
+            if not self.many:  # what lies beside a run and cannot be read is no fault of the run
+                raise
+            return Finding("-", None, str(refusal))
 
 
 def first_step(series: pd.Series, level: float) -> int | None:

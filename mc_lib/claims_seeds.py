@@ -26,7 +26,9 @@ def measure_seeds(study: Study) -> Finding:
         raise NotHere("needs a folder of seeds with its claims.csv beside the run: one run cannot tell")
     seeds = many.read(folder)
     if not verdicts.current(saved, [seed.run for seed in seeds], OTHERS):
-        raise NotHere(f"claims.csv in {folder.name} is of other runs: write it with python -m mc_lib claims")
+        raise NotHere(
+            f"{folder.name}/claims.csv is of other runs: write it with python -m mc_lib claims on that folder"
+        )
     if many.settings(seeds[0].run.config) != many.settings(study.config):
         raise NotHere(f"the seeds in {folder.name} were trained with other settings than this run")
     solved = [seed.run.name for seed in seeds if seed.solved is not None]
@@ -56,7 +58,8 @@ CLAIMS: tuple[Claim, ...] = (
         f"at least {MOST:.0%} of the seeds generalise, and each of the paper's claims holds on at least as many of "
         "those that do and can be asked",
         measure_seeds,
-        "A seed generalises if all nine accuracies are at .98 in one evaluation. Claims that we add do not count.",
+        "A seed generalises if all nine accuracies are at .98 in one evaluation. Claims that we add do not count. "
+        "Shares are compared as they are: with few seeds, an interval that holds 90% is no proof against it.",
         many=True,
     ),
 )

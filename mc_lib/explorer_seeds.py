@@ -3,8 +3,6 @@
 Unlike the other explorers it looks at logged metrics alone, so a seed needs no checkpoints.
 """
 
-from typing import Any
-
 import ipywidgets as widgets
 import pandas as pd
 import plotly.graph_objects as go
@@ -51,8 +49,8 @@ class SeedExplorer:
         folder = many.find(open_run(path), many.SEEDS)
         self.seeds = many.read(folder)
         saved = verdicts.read(folder)
-        fresh = verdicts.current(saved, [seed.run for seed in self.seeds], CLAIMS)
-        self.verdicts = saved if fresh else None
+        self.verdicts = saved if verdicts.current(saved, [seed.run for seed in self.seeds], CLAIMS) else None
+        self.remedy = f"its claims are not measured: python -m mc_lib claims {folder.name} does it"
         options = [(f"{seed.number}: {seed.fate}", place) for place, seed in enumerate(self.seeds)]
         self.seed, self.shown = menu("seed", options), menu("show", [(name, name) for name in SHOWN])
         self.story, self.failing, self.picture = Message(), Message(), Picture()
@@ -68,6 +66,8 @@ class SeedExplorer:
         if self.verdicts is not None:
             mine = self.verdicts[(self.verdicts.run == seed.run.name) & (self.verdicts.verdict == VERDICTS[False])]
             self.failing.say(f"claims that do not hold: {', '.join(mine.claim) or 'none'}", "inherit")
+        else:
+            self.failing.say(self.remedy)
         self.picture.draw(*self.draw(seed))
 
     def draw(self, seed: Seed) -> tuple[go.Figure, str]:
@@ -75,5 +75,5 @@ class SeedExplorer:
         fig = figures_learning.over_steps(found, seed.marks, self.shown.value) if found else go.Figure()
         return fig, f"{self.shown.value} of {told(seed)}"
 
-    def _ipython_display_(self) -> Any:
+    def _ipython_display_(self) -> None:
         display(self.widget)

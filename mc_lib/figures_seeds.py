@@ -202,8 +202,8 @@ def story(seeds: Sequence[Seed]) -> go.Figure:
 PART_COLOURS = (figures.GREY, figures.SKY, figures.BLUE, figures.ORANGE)
 
 
-def sweep(parts: Mapping[str, pd.DataFrame], level: float, title: str, at: float | None) -> go.Figure:
-    """Share right by what is swept, each part with its intervals; the level and the threshold are marked."""
+def sweep(parts: Mapping[str, pd.DataFrame], level: float, title: str) -> go.Figure:
+    """Share right by what is swept, each part with its intervals; a line marks the level."""
     fig = go.Figure()
     for (name, points), colour in zip(parts.items(), PART_COLOURS, strict=True):
         error = {"array": points.high - points.share, "arrayminus": points.share - points.low, "symmetric": False}
@@ -215,7 +215,5 @@ def sweep(parts: Mapping[str, pd.DataFrame], level: float, title: str, at: float
             hovertemplate=f"{name}<br>%{{x:.3f}}: %{{y:.3f}} of n = %{{customdata:,}}<extra></extra>",
         )  # fmt: skip
     fig.add_hline(y=level, line={"color": figures.GREY, "dash": "dash", "width": 1})
-    if at is not None:
-        fig.add_vline(x=at, line={"color": figures.GREY, "dash": "dash", "width": 1}, annotation_text="threshold")
     fig.update_xaxes(title_text=title)
     return fig.update_yaxes(title_text="share right", range=[-0.03, 1.05]).update_layout(height=460)

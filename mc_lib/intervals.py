@@ -28,7 +28,13 @@ def exact(hits: int, n: int, sure: float = 0.95) -> tuple[float, float]:
 
 def at_least(hits: int, n: int, share: float) -> float:
     """How likely `hits` or more of n are, each coming with this probability."""
-    return math.fsum(math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(hits, n + 1))
+    if share in (0.0, 1.0):
+        return float(hits == 0 or share == 1.0)
+    log, log_not, all_ways = math.log(share), math.log1p(-share), math.lgamma(n + 1)
+    ways = (
+        all_ways - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * log + (n - k) * log_not for k in range(hits, n + 1)
+    )
+    return math.fsum(map(math.exp, ways))
 
 
 def _share_where(reached: Callable[[float], bool], steps: int = 60) -> float:

@@ -1,14 +1,16 @@
 """Many seeds: what runs that differ in their seed alone have in common, and where they part.
 
 A seed is such a run with its marks: the two jumps (as in `phases`), and the step at which it is solved, the first
-evaluation with all nine accuracies at SOLVED. A seed that is solved by its last step generalises. What has not happened
-by a run's last step is censored there: it comes later or never. All runs of a folder are equally long, so every share
-"not by step t" is a plain count, and its interval is the exact one.
+evaluation with all nine accuracies at SOLVED. A seed that is solved by its last step generalises; it need not stay
+there (`kept` and `lowest` tell). What has not happened by a run's last step is censored there: it comes later or never.
+All runs of a folder are equally long, so every share "not by step t" is a plain count, and its interval is the exact
+one.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,16 +57,30 @@ class Seed:
         first, second = (rise.ends if rise else None for rise in (self.marks.first, self.marks.second))
         return {"jump 1": first, "jump 2": second, "solved": self.solved}
 
+    @property
+    def lowest(self) -> float:
+        """The lowest of the nine accuracies at the last evaluation."""
+        return float(lowest_accuracy(self.run.metrics).iloc[-1])
+
+    @property
+    def kept(self) -> float:
+        """Of the evaluations from the one on that solved it, the share in which all nine are at SOLVED again."""
+        later = lowest_accuracy(self.run.metrics).loc[self.solved if self.solved is not None else self.marks.last + 1 :]
+        return float((later >= SOLVED).mean())
+
 
 EVENTS = ("jump 1", "jump 2", "solved")
 
 
-def solved_step(metrics: pd.DataFrame, level: float = SOLVED) -> int | None:
-    """The first step at which all nine accuracies that the config defines are at `level`."""
+def lowest_accuracy(metrics: pd.DataFrame) -> pd.Series:
+    """The lowest of the nine accuracies (of those that the config defines), by step."""
     logged = [name for name in NINE if len(phases.curve(metrics, name))]
-    if not logged:
-        return None
-    return first_step(metrics.set_index("step")[logged].min(axis=1), level)
+    return metrics.set_index("step")[logged].min(axis=1) if logged else pd.Series(dtype=float)
+
+
+def solved_step(metrics: pd.DataFrame, level: float = SOLVED) -> int | None:
+    """The first step at which all nine accuracies are at `level`."""
+    return first_step(lowest_accuracy(metrics), level)
 
 
 def seed_of(run: Run) -> Seed:
@@ -82,16 +98,26 @@ def settings(cfg: Config, but: Sequence[str] = ()) -> dict[str, object]:
 def beside(run: Run, name: str) -> Path | None:
     """The sweep `name` that was saved beside a run; of seeds also the one that the run is itself a part of."""
     above = run.path.resolve().parents[:2]
-    if name == SEEDS and (above[0] / TABLE).is_file() and _over_seeds_alone(above[0] / TABLE):
+    if name == SEEDS and (above[0] / TABLE).is_file() and _over_seeds_alone(above[0]):
         return above[0]
     return next((place / name for place in above if (place / name / TABLE).is_file()), None)
 
 
-def _over_seeds_alone(table: Path) -> bool:
+def _over_seeds_alone(folder: Path) -> bool:
     """Whether the runs of a sweep's table share all settings that make them runs of the same thing."""
-    rows = pd.read_csv(table)
+    rows = _listed(folder)
     shared = [name for name in settings(Config()) if name in rows]
-    return bool((rows[shared].nunique(dropna=False) <= 1).all())
+    return "seed" in rows and bool((rows[shared].nunique(dropna=False) <= 1).all())
+
+
+def _listed(folder: Path) -> pd.DataFrame:
+    """The table of a sweep, as text; without rows where there is none."""
+    if not (folder / TABLE).is_file():
+        return pd.DataFrame({"run": []})
+    try:
+        return pd.read_csv(folder / TABLE, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise Refusal(f"{folder / TABLE} is no table: write it anew with python -m mc_lib sweep {folder}") from error
 
 
 def find(run: Run, name: str) -> Path:
@@ -100,21 +126,42 @@ def find(run: Run, name: str) -> Path:
     for place in (Path.cwd(), *Path.cwd().parents):
         found = found or (place / "runs" / name if (place / "runs" / name / TABLE).is_file() else None)
     if found is None:
-        raise Refusal(f"there is no runs/{name}: make it with python -m mc_lib sweep runs/{name} (see --help)")
+        over = name.removeprefix(f"{SWEEPS}/")
+        raise Refusal(f"there is no runs/{name}: make it with python -m mc_lib sweep runs/{name} --over {over}")
     return found
 
 
 def read(folder: AnyPath) -> list[Seed]:
-    """The seeds saved in a folder, in their order."""
+    """The seeds saved in a folder, in their order; all that its table lists, each once."""
+    folder = Path(folder)
+    if (folder / "manifest.json").exists():
+        raise Refusal(f"{folder} is one run: name the folder that holds it and others")
     runs = [open_run(path) for path in list_runs(folder)]
     if not runs:
         raise Refusal(f"{folder} holds no runs: make them with python -m mc_lib sweep {folder}")
     for run in runs:
-        if not run.finished:
-            raise Refusal(f"{run.path} is not finished: python -m mc_lib resume {run.path}")
-        if settings(run.config) != settings(runs[0].config) or run.step != runs[0].step:
-            raise Refusal(f"{run.path} and {runs[0].path} differ in more than their seed: move one to another folder")
+        _check(run, runs[0])
+    if double := [run for run, other in pairwise(sorted(runs, key=_number)) if _number(run) == _number(other)]:
+        raise Refusal(f"{folder} holds seed {_number(double[0])} twice: move one of the two to another folder")
+    listed = _listed(folder)["run"] if "run" in _listed(folder) else []
+    if missing := sorted(set(listed) - {run.name for run in runs}):
+        raise Refusal(f"{folder / missing[0]}, listed in {TABLE}, is gone: python -m mc_lib sweep makes it again")
     return sorted(map(seed_of, runs), key=lambda seed: seed.number)
+
+
+def _number(run: Run) -> int:
+    return run.config.seed
+
+
+def _check(run: Run, like: Run) -> None:
+    """Refuses a run that cannot be counted together with another."""
+    if not run.finished:
+        raise Refusal(f"{run.path} is not finished: python -m mc_lib resume {run.path}")
+    if not len(run.metrics):
+        raise Refusal(f"{run.path} has no metrics over training: move it to another folder")
+    same = settings(run.config) == settings(like.config) and list(run.metrics["step"]) == list(like.metrics["step"])
+    if not same:
+        raise Refusal(f"{run.path} and {like.path} differ in more than their seed: move one to another folder")
 
 
 # --- when it happens -----------------------------------------------------------------------------------
@@ -122,7 +169,10 @@ def read(folder: AnyPath) -> list[Seed]:
 
 def stories(seeds: Sequence[Seed]) -> pd.DataFrame:
     """A row a seed: what became of it, when, and which restricted cell came last."""
-    rows = [{"seed": s.number, "fate": s.fate, **s.steps, "last cell": ", ".join(last_cells(s)) or "-"} for s in seeds]
+    rows = []
+    for s in seeds:
+        end = {"kept": round(s.kept, 2), "lowest at end": round(s.lowest, 4)}
+        rows.append({"seed": s.number, "fate": s.fate, **s.steps, **end, "last cell": ", ".join(last_cells(s)) or "-"})
     table = pd.DataFrame(rows).set_index("seed")
     return table.astype(dict.fromkeys(EVENTS, "Int64"))
 
@@ -208,7 +258,6 @@ class Foretold:
 
     correlations: pd.Series
     chance: float
-    n: int
 
 
 def foretold(measures: pd.DataFrame, outcome: Float[np.ndarray, " seed"], draws: int = DRAWS) -> Foretold:
@@ -222,7 +271,22 @@ def foretold(measures: pd.DataFrame, outcome: Float[np.ndarray, " seed"], draws:
     dealt = np.stack([random.permutation(y[:, 0]) for _ in range(draws)], axis=1)
     strongest = np.abs(x.T @ dealt).max(axis=0)
     chance = (1 + (strongest >= abs(found.iloc[0]) - 1e-9).sum()) / (1 + draws)
-    return Foretold(found, float(chance), len(outcome))
+    return Foretold(found, float(chance))
+
+
+def outsiders(measures: pd.DataFrame, few: Sequence[int]) -> tuple[list[str], float]:
+    """The measures in which all of a few seeds lie outside the range of all others, and how many any few would have."""
+
+    def outside(chosen: Sequence[int]) -> pd.Series:
+        values, rest = measures.loc[list(chosen)], measures.drop(index=list(chosen))
+        return ((values > rest.max()) | (values < rest.min())).all()
+
+    groups = list(combinations(measures.index, len(few)))
+    if len(groups) > DRAWS // 4:
+        random = np.random.default_rng(0)
+        groups = [groups[place] for place in random.choice(len(groups), DRAWS // 4, replace=False)]
+    found = outside(few)
+    return list(found.index[found]), float(np.mean([outside(group).sum() for group in groups]))
 
 
 def _standard(values: Float[np.ndarray, "seed column"]) -> Float[np.ndarray, "seed column"]:

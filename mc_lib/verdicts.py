@@ -77,7 +77,9 @@ def current(table: pd.DataFrame | None, runs: Sequence[Run], claims: Sequence[Cl
 def of_runs(folder: Path, runs: Sequence[Run], claims: Sequence[Claim]) -> pd.DataFrame:
     """The verdicts of a folder's runs: the saved ones if they are of these runs, else measured now."""
     table = read(folder)
-    return table if table is not None and current(table, runs, claims) else measure(runs, claims)
+    if table is None or not current(table, runs, claims):
+        return measure(runs, claims)
+    return table
 
 
 def grid(table: pd.DataFrame) -> pd.DataFrame:

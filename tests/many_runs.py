@@ -36,5 +36,6 @@ def save_folder(folder: Path, jumps: list[tuple[int | None, int | None]]) -> Pat
     """A sweep over seeds with these jumps, its table included."""
     for number, (first, second) in enumerate(jumps):
         save_seed(folder, number, first, second, noise=float(number * 7 % 5))
-    (folder / TABLE).write_text("run\n")
+    rows = (f"{number:03d},{number}\n" for number in range(len(jumps)))
+    (folder / TABLE).write_text("run,seed\n" + "".join(rows))
     return folder

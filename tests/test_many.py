@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from mc_lib.evaluation import NINE
 from mc_lib.intervals import exact
 from mc_lib.many import Seed
 from mc_lib.phases import Jump, Phases
-from mc_lib.runs import open_run
+from mc_lib.runs import RunWriter, open_run
 
 JUMPS = [(500, 900), (600, None), (None, None), (400, 400), (700, 1900)]
 
@@ -54,6 +54,17 @@ def test_solved_is_all_nine_in_one_evaluation():
     assert many.solved_step(pd.DataFrame({"step": []})) is None
 
 
+def test_what_a_seed_keeps_is_counted_from_the_step_that_solved_it(tmp_path):
+    table = pd.DataFrame(0.99, index=range(0, 1001, 100), columns=list(NINE)).rename_axis("step")
+    table.loc[[0, 100, 400, 600, 1000], NINE[2]] = 0.5
+    run = open_run(saved(tmp_path / "run", 2, True))
+    run.metrics = table.reset_index()
+    seed = many.seed_of(run)
+    assert seed.solved == 200
+    assert seed.kept == pytest.approx(6 / 9)
+    assert seed.lowest == 0.5
+
+
 def test_a_run_finds_the_seeds_beside_it_and_those_it_is_one_of(folder, tmp_path):
     main = saved(tmp_path / "runs" / "main", 2, True)
     assert many.beside(open_run(main), many.SEEDS) is None
@@ -63,7 +74,7 @@ def test_a_run_finds_the_seeds_beside_it_and_those_it_is_one_of(folder, tmp_path
     assert many.beside(one, many.SEEDS) == tmp_path / "runs" / "seeds"
     assert many.beside(one, f"{many.SWEEPS}/fig3a") is None
     (tmp_path / "runs" / "sweeps" / "fig3a").mkdir(parents=True)
-    (tmp_path / "runs" / "sweeps" / "fig3a" / "table.csv").write_text("run\n")
+    (tmp_path / "runs" / "sweeps" / "fig3a" / "table.csv").write_text("run,seed\n")
     for run in (open_run(main), one):
         assert many.beside(run, f"{many.SWEEPS}/fig3a") == tmp_path / "runs" / "sweeps" / "fig3a"
 
@@ -92,6 +103,19 @@ def test_what_is_no_folder_of_seeds_is_refused(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "open")
     saved(tmp_path / "open" / "010", 2, False)
     refused(lambda: many.read(tmp_path / "open"), "not finished", "resume")
+    refused(lambda: many.read(folder / "000"), "is one run")
+    shutil.copytree(folder, tmp_path / "double")
+    shutil.copytree(folder / "002", tmp_path / "double" / "copy")
+    refused(lambda: many.read(tmp_path / "double"), "seed 2 twice")
+    shutil.copytree(folder, tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone" / "003")
+    refused(lambda: many.read(tmp_path / "gone"), "003", "is gone")
+    (tmp_path / "gone" / "table.csv").write_bytes(b"\xff\x00")
+    refused(lambda: many.read(tmp_path / "gone"), "is no table")
+    refused(lambda: many.beside(open_run(tmp_path / "gone" / "000"), many.SEEDS), "is no table")
+    with RunWriter.create(tmp_path / "bare" / "000", SETTINGS) as writer:
+        writer.finish()
+    refused(lambda: many.read(tmp_path / "bare"), "no metrics")
 
 
 # --- when it happens -----------------------------------------------------------------------------------
@@ -211,6 +235,17 @@ def test_chance_is_small_for_a_measure_that_tells_and_fair_for_those_that_do_not
     assert found.correlations.index[0] == "tells"
     assert found.correlations.iloc[0] == pytest.approx(-1)
     assert found.chance < 0.001
+
+
+def test_outsiders_lie_beyond_all_others():
+    measures = pd.DataFrame({"above": [9, 8, 1, 2, 3], "between": [1, 2, 0, 3, 4], "split": [9, 0, 1, 2, 3]})
+    found, usual = many.outsiders(measures, [0, 1])
+    assert found == ["above", "split"]
+    by_hand = [sum(
+        all(x > rest.max() or x < rest.min() for x in measures[name][list(few)])
+        for name in measures for rest in [measures[name].drop(list(few))]
+    ) for few in combinations(range(5), 2)]  # fmt: skip
+    assert usual == pytest.approx(np.mean(by_hand))
 
 
 def test_one_outcome_for_all_tells_nothing(seeds):

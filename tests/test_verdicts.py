@@ -145,6 +145,8 @@ def test_without_a_current_table_nothing_is_claimed(tmp_path, folder):
     none = save_folder(tmp_path / "none", [(600, None)] * 2)
     assert "none of 2 seeds generalises" in with_verdicts(none, [True] * 2).note
     shutil.rmtree(none / "001")
+    assert "001, listed in table.csv, is gone" in ABOUT_SEEDS.on(Study(open_run(none / "000"))).note
+    save_seed(none, 1, 500, None)
     assert "of other runs" in ABOUT_SEEDS.on(Study(open_run(none / "000"))).note
 
 
