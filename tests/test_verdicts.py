@@ -163,6 +163,12 @@ def test_the_command_writes_the_table(folder, tmp_path, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_on_the_saved_seeds():
+    finding = ABOUT_SEEDS.on(Study(open_run(ROOT / "runs" / "main")))
+    assert finding.holds is False, finding
+    assert "11 of 16 seeds generalise" in finding.value
+
+
 @pytest.mark.parametrize("name", [f"{seed:03d}" for seed in range(16)])
 def test_the_saved_verdicts_are_those_of_the_saved_seeds(name):
     saved = verdicts.read(SEEDS)
