@@ -53,7 +53,7 @@ def claims_table(study: Study) -> str:
     by_seed = verdicts.shares(verdicts.grid(verdicts.of_runs(SEEDS, [seed.run for seed in seeds], CLAIMS))[solved])
     lines = ["| claim | in words | on `runs/main` | seeds | 95% interval |", "|---|---|---|---|---|"]
     for claim in CLAIMS:
-        row = "| |" if claim.many or not by_seed.asked[claim.id] else _of_seeds(by_seed.loc[claim.id])
+        row = "| | |" if claim.many or not by_seed.asked[claim.id] else _of_seeds(by_seed.loc[claim.id])
         lines.append(f"| `{claim.id}` | {claim.statement} | {claim.on(study).verdict} {row}")
     text = (
         f"Seeds: {len(solved)} of {len(seeds)} generalise, which is to say that all nine accuracies are at "
