@@ -227,7 +227,7 @@ picks = many.carried(shares)
 figures.show(
     drawn.frequency_map(shares),
     "Share of each frequency in the power of the number embedding at the last step.",
-    "A map with a row for each seed and a column for each frequency: a few bright cells in each row, at varied places.",
+    "A map with a row for each seed and a column for each frequency: a few bright cells in each row.",
 )
 
 # %%

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from mc_lib import figures, many, phases
 from mc_lib.claim import VERDICTS
 from mc_lib.evaluation import NINE
-from mc_lib.figures_learning import LOG_TICKS
+from mc_lib.figures_learning import BUTTON, LOG_TICKS
 from mc_lib.many import EVENTS, FATES, Seed
 
 FATE_COLOURS = dict(zip(FATES, (figures.GREEN, figures.YELLOW, figures.PINK), strict=True))
@@ -58,10 +58,10 @@ def survival(tables: Mapping[str, pd.DataFrame]) -> go.Figure:
     return fig.update_yaxes(title_text="share of seeds waiting", range=[-0.03, 1.03])
 
 
-def spaghetti(seeds: Sequence[Seed], names: Sequence[str] = NINE) -> go.Figure:
+def spaghetti(seeds: Sequence[Seed]) -> go.Figure:
     """Each seed's accuracy as a thin line, coloured by its fate, with median and quartiles; a menu picks the set."""
-    fig, owner, shown = go.Figure(), [], names[-1] if "1-var var-restricted" not in names else "1-var var-restricted"
-    for name in names:
+    fig, owner = go.Figure(), []
+    for name in NINE:
         bands = many.spread(seeds, name)
         if bands.empty:
             continue
@@ -75,6 +75,7 @@ def spaghetti(seeds: Sequence[Seed], names: Sequence[str] = NINE) -> go.Figure:
                 hovertemplate=f"seed {seed.number}, step %{{x}}: %{{y:.3f}}<extra></extra>",
             )  # fmt: skip
         owner += [name] * (len(fig.data) - before)
+    shown = phases.SECOND if phases.SECOND in owner else owner[-1]  # settings without restricted places lack it
     for trace, name in zip(fig.data, owner, strict=True):
         trace.visible = name == shown
     for fate in dict.fromkeys(seed.fate for seed in seeds):
@@ -101,8 +102,7 @@ def _menu(fig: go.Figure, choices: Mapping[str, Mapping[str, object]], chosen: s
     """A dropdown above the figure; each choice restyles all traces."""
     buttons = [{"label": name, "method": "restyle", "args": [dict(values)]} for name, values in choices.items()]
     place = {"x": 0, "xanchor": "left", "y": 1.03, "yanchor": "bottom"}
-    style = {"bgcolor": "#e9ebee", "bordercolor": "#9aa2ad", "font": {"color": "#20262e"}}
-    menu = {"buttons": buttons, "active": list(choices).index(chosen), **place, **style}
+    menu = {"buttons": buttons, "active": list(choices).index(chosen), **place, **BUTTON}
     fig.update_layout(updatemenus=[menu], margin={"t": 60}, legend={"y": -0.2, "yanchor": "top", "font": {"size": 11}})
 
 

@@ -30,6 +30,7 @@ from mc_lib.sweep import TABLE
 
 SOLVED = 0.98
 SEEDS, SWEEPS = "seeds", "sweeps"
+EVENTS = ("jump 1", "jump 2", "solved")
 FATES = ("both jumps", "first jump only", "no jump")
 OWN = ("seed", "steps", "eval_every")  # settings in which runs may differ and still be runs of the same thing
 DRAWS = 4000
@@ -55,7 +56,7 @@ class Seed:
     def steps(self) -> dict[str, int | None]:
         """When what happened."""
         first, second = (rise.ends if rise else None for rise in (self.marks.first, self.marks.second))
-        return {"jump 1": first, "jump 2": second, "solved": self.solved}
+        return dict(zip(EVENTS, (first, second, self.solved), strict=True))
 
     @property
     def lowest(self) -> float:
@@ -67,9 +68,6 @@ class Seed:
         """Of the evaluations from the one on that solved it, the share in which all nine are at SOLVED again."""
         later = lowest_accuracy(self.run.metrics).loc[self.solved if self.solved is not None else self.marks.last + 1 :]
         return float((later >= SOLVED).mean())
-
-
-EVENTS = ("jump 1", "jump 2", "solved")
 
 
 def lowest_accuracy(metrics: pd.DataFrame) -> pd.Series:
@@ -111,9 +109,9 @@ def _over_seeds_alone(folder: Path) -> bool:
 
 
 def _listed(folder: Path) -> pd.DataFrame:
-    """The table of a sweep, as text; without rows where there is none."""
+    """The table of a sweep, as text; empty where there is none."""
     if not (folder / TABLE).is_file():
-        return pd.DataFrame({"run": []})
+        return pd.DataFrame()
     try:
         return pd.read_csv(folder / TABLE, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
@@ -143,8 +141,7 @@ def read(folder: AnyPath) -> list[Seed]:
         _check(run, runs[0])
     if double := [run for run, other in pairwise(sorted(runs, key=_number)) if _number(run) == _number(other)]:
         raise Refusal(f"{folder} holds seed {_number(double[0])} twice: move one of the two to another folder")
-    listed = _listed(folder)["run"] if "run" in _listed(folder) else []
-    if missing := sorted(set(listed) - {run.name for run in runs}):
+    if missing := sorted(set(_listed(folder).get("run", [])) - {run.name for run in runs}):
         raise Refusal(f"{folder / missing[0]}, listed in {TABLE}, is gone: python -m mc_lib sweep makes it again")
     return sorted(map(seed_of, runs), key=lambda seed: seed.number)
 

@@ -34,7 +34,6 @@ PARTS = {
 }
 LEVEL = {"fig3a": 0.97, "fig3b": 0.95}  # those of the claims gen.pairs and gen.positions
 RARE = 0.05
-DRAWS = 4000
 DROP = 1.92  # half of the 95% point of chi-square with one degree of freedom
 
 
@@ -112,8 +111,8 @@ def threshold(found: pd.DataFrame, level: float) -> Threshold:
     gains = _gains(solved[None], ends)[0]
     best, near = int(gains.argmax()), np.flatnonzero(gains >= gains.max() - DROP)
     random = np.random.default_rng(0)
-    dealt = np.stack([random.permutation(solved) for _ in range(DRAWS)])
-    chance = (1 + int((_gains(dealt, ends).max(axis=1) >= gains.max() - 1e-9).sum())) / (1 + DRAWS)
+    dealt = np.stack([random.permutation(solved) for _ in range(many.DRAWS)])
+    chance = (1 + int((_gains(dealt, ends).max(axis=1) >= gains.max() - 1e-9).sum())) / (1 + many.DRAWS)
     below, at = values[ends[best]], values[ends[best] + 1]
     return Threshold(below, at, values[ends[near[0]]], values[ends[near[-1]] + 1], chance)
 

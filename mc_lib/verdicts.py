@@ -59,7 +59,7 @@ def read(folder: Path) -> pd.DataFrame | None:
         return None
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (ValueError, pd.errors.ParserError) as error:
+    except (OSError, ValueError) as error:
         raise Refusal(f"{path} is not a table: write it anew with python -m mc_lib claims {folder}") from error
     if tuple(table.columns) != COLUMNS or not table["verdict"].isin(VERDICTS.values()).all():
         raise Refusal(f"{path} is not a table of verdicts: write it anew with python -m mc_lib claims {folder}")

@@ -1,7 +1,5 @@
 """The claims on training on the saved main run, and each rule on metrics that keep it and that break it."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
@@ -12,7 +10,6 @@ from mc_lib.claim import Study
 from mc_lib.config import Config
 from mc_lib.runs import open_run
 
-MAIN = Path(__file__).resolve().parent.parent / "runs" / "main"
 CLAIMS = {claim.id: claim for claim in claims_dynamics.CLAIMS}
 ON_MAIN = {
     "dyn.order": True,
@@ -25,11 +22,6 @@ ON_MAIN = {
 }
 CFG = Config(variables=4, not_second="a", not_first="d")
 LAST = 10_000
-
-
-@pytest.fixture(scope="module")
-def main_study() -> Study:
-    return Study(open_run(MAIN))
 
 
 @pytest.mark.parametrize("name", sorted(ON_MAIN))

@@ -25,11 +25,6 @@ ON_MAIN = {
 CFG = Config(p=7, variables=5, length=10, not_second="a", not_first="e", eval_size=60)
 
 
-@pytest.fixture(scope="module")
-def main_study() -> Study:
-    return Study(open_run(MAIN))
-
-
 @pytest.mark.parametrize("name", sorted(ON_MAIN))
 def test_on_the_main_run(main_study, name):
     finding = CLAIMS[name].on(main_study)

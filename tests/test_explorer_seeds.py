@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from explored import array, shown
-from many_runs import SETTINGS, save_folder
+from many_runs import SETTINGS, save_folder, save_seed
 from small_runs import saved
 
 from mc_lib import explorer, figures_seeds, many, phases, verdicts
@@ -116,6 +116,16 @@ def test_the_claims_map_has_a_cell_for_each_verdict(folder):
             for seed, cell, text in zip(trace.x, row, told, strict=True):
                 assert (cell == 1) == (grid.loc[claim, f"{int(seed):03d}"] == trace.name)
                 assert bool(text) == (cell == 1)
+
+
+def test_seeds_without_restricted_places_are_drawn_too(tmp_path):
+    cfg = SETTINGS.replace(not_first="", not_second="")
+    save_seed(tmp_path / "seeds", 0, 500, None, cfg=cfg, **{phases.SECOND: float("nan")})
+    fig = figures_seeds.spaghetti(many.read(tmp_path / "seeds"))
+    (menu,) = fig.layout.updatemenus
+    labels = [button.label for button in menu.buttons]
+    assert phases.SECOND not in labels
+    assert labels[menu.active] == NINE[-1]
 
 
 def test_figures_are_drawn_of_seeds_that_do_nothing(tmp_path):

@@ -135,11 +135,6 @@ def test_the_share_of_two_variables_is_that_of_the_batches(factor):
 # --- the claims on sweeps ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def main_study():
-    return Study(open_run(ROOT / "runs" / "main"))
-
-
 CLAIMS = {claim.id: claim for claim in claims_generalization.CLAIMS if claim.many}
 
 
